@@ -1,0 +1,68 @@
+"""The generator of the hot path: a hash of a counter, cheap enough to be fused into a step."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt32
+
+from .struct import struct
+
+Word = UInt32[Array, ""]
+Bound = Float[Array, ""] | float
+
+
+def mix(x: Word) -> Word:
+    """A bijection of 32-bit words in which every input bit reaches every output bit."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+@struct
+class Chance:
+    """A world's own stream of random numbers; drawing returns the stream that comes after.
+
+    The two words of a stream are different hashes of run seed and world index. The first is a bijection of the
+    index, so no two worlds of a run share it; the second enters between the rounds, so streams
+    whose counters overlap still differ. The period is 2³² draws.
+    """
+
+    stream: Word
+    salt: Word
+    drawn: Word
+
+    @classmethod
+    def of(cls, seed: int | Word, world: int | Word) -> "Chance":
+        """The stream of one world of a run, whatever device it lives on."""
+        seed = mix(jnp.asarray(seed, jnp.uint32) + jnp.uint32(0x9E3779B9))
+        world = jnp.asarray(world, jnp.uint32)
+        salt = mix(mix(world + jnp.uint32(0x85EBCA6B)) ^ mix(seed))
+        return cls(mix(world ^ seed), salt, jnp.uint32(0))
+
+    def word(self) -> tuple[Word, "Chance"]:
+        """32 random bits."""
+        bits = mix(mix(self.drawn * jnp.uint32(0x9E3779B9) + self.stream) ^ self.salt)
+        return bits, replace(self, drawn=self.drawn + jnp.uint32(1))
+
+    def uniform(self, low: Bound = 0.0, high: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
+        """A number in [low, high)."""
+        bits, after = self.word()
+        unit = (bits >> 8).astype(jnp.int32).astype(jnp.float32) * 2.0**-24
+        return low + unit * (high - low), after
+
+    def normal(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
+        """A Gaussian number of mean zero, by the inverse of its distribution."""
+        bits, after = self.word()
+        centred = ((bits >> 8).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-23 - 1.0
+        return jax.lax.erf_inv(centred) * (2.0**0.5 * scale), after
+
+    def fork(self, branch: int | Word) -> "Chance":
+        """A stream of its own for a part of the world, such as one agent; this one is not advanced."""
+        branch = mix(jnp.asarray(branch, jnp.uint32) + jnp.uint32(0xC2B2AE35))
+        return replace(self, stream=mix(self.stream ^ branch), salt=mix(self.salt + branch))
+
+    def integer(self, count: int) -> tuple[Float[Array, ""], "Chance"]:
+        """A whole number in [0, count), as int32."""
+        unit, after = self.uniform()
+        return jnp.minimum((unit * count).astype(jnp.int32), count - 1), after

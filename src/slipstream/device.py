@@ -1,0 +1,49 @@
+"""What must be set before the first compile: XLA's options, the compile cache, and cores as devices."""
+
+import os
+from pathlib import Path
+
+import jax
+from jax.sharding import Mesh
+
+XLA_CPU_OPTIONS = {
+    "xla_cpu_use_multi_output_fusion": "true",
+    "xla_cpu_small_while_loop_byte_threshold": "1000000000",
+}
+AXIS = "devices"
+
+
+def configure(devices: int | None = None) -> None:
+    """Set up JAX for this machine. Call it once, before anything runs; what the user has set stays.
+
+    `devices` is how many devices to make of the CPU: by default one for each core.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    wanted = [f"{name}={value}" for name, value in XLA_CPU_OPTIONS.items() if name not in flags]
+    if wanted and "xla_backend_extra_options" not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_extra_options={','.join(wanted)}".strip()
+    if "xla_force_host_platform_device_count" not in flags:
+        jax.config.update("jax_num_cpu_devices", devices or cores())
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache_folder() -> Path:
+    """Where compiled programs are kept between runs."""
+    base = os.environ.get("SLIPSTREAM_CACHE") or os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "slipstream" / "compiled"
+
+
+def mesh(devices: int | None = None) -> Mesh:
+    """The devices training runs on, in one line."""
+    have = jax.devices()
+    if devices is not None and not 1 <= devices <= len(have):
+        raise ValueError(f"{devices} devices were asked for, but this machine shows {len(have)}")
+    return Mesh(have[: devices or len(have)], (AXIS,))

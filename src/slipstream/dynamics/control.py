@@ -1,0 +1,115 @@
+"""How four numbers in [−1, 1] become rotor speeds: direct, by body rates, or by velocity."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from ..geometry import Scalar, Vec3
+from ..struct import struct
+from .quadrotor import GRAVITY, Flight, Quadrotor, Rotors
+
+
+@struct
+class Stick:
+    """The four numbers of a command, each in [−1, 1]; what they mean is the control's affair."""
+
+    a: Scalar
+    b: Scalar
+    c: Scalar
+    d: Scalar
+
+    @property
+    def parts(self) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+        return self.a, self.b, self.c, self.d
+
+
+@runtime_checkable
+class Control(Protocol):
+    """Turns a stick into rotor speeds, once a physics step."""
+
+    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors: ...
+
+
+@dataclass(frozen=True)
+class RotorControl:
+    """Each number is the speed of a rotor; 0 is half of the full speed."""
+
+    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+        return Rotors(*((0.5 + 0.5 * jnp.clip(part, -1.0, 1.0)) * vehicle.max_speed for part in stick.parts))
+
+
+@dataclass(frozen=True)
+class RateControl:
+    """Collective thrust (0 is hover) and roll, pitch and yaw rate, held by a proportional loop.
+
+    With 0 at hover an untrained policy stays near where it is, instead of shooting up at twice its weight.
+    """
+
+    max_rates: tuple[float, float, float] = (10.0, 10.0, 4.0)
+    bandwidth: tuple[float, float, float] = (25.0, 25.0, 10.0)
+    """How fast the loop closes an error in rate, 1/s. Above the rotors' own lag it would ring."""
+
+    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+        roll, pitch, yaw = (
+            jnp.clip(part, -1.0, 1.0) * limit
+            for part, limit in zip((stick.b, stick.c, stick.d), self.max_rates, strict=True)
+        )
+        return self.hold(vehicle, flight, collective(vehicle, stick.a), Vec3(roll, pitch, yaw))
+
+    def hold(self, vehicle: Quadrotor, flight: Flight, thrust: Scalar, rates: Vec3) -> Rotors:
+        """The rotor speeds that turn the body at `rates` while giving `thrust`."""
+        inertia, bandwidth = Vec3(*vehicle.inertia), Vec3(*self.bandwidth)
+        torque = inertia * bandwidth * (rates - flight.rates)
+        torque = torque + flight.rates.cross(inertia * flight.rates)
+        # Roll and pitch may use half of what the rotors have, yaw a fifth: it is the first to give way.
+        reach = 4.0 * vehicle.max_thrust
+        limit = Vec3(
+            0.5 * reach * vehicle.arm[1] * 0.5,
+            0.5 * reach * vehicle.arm[0] * 0.5,
+            0.2 * reach * vehicle.torque_per_thrust,
+        )
+        return vehicle.mix(thrust, torque.clipped(limit))
+
+
+@dataclass(frozen=True)
+class VelocityControl:
+    """Velocity ahead, aside and up in the frame of the heading, and yaw rate."""
+
+    max_velocity: tuple[float, float, float] = (8.0, 8.0, 4.0)
+    max_yaw_rate: float = 3.0
+    velocity_gain: float = 4.0
+    attitude_gain: float = 12.0
+    max_tilt: float = 1.05
+    loop: RateControl = RateControl()
+
+    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+        ahead, aside, up = (
+            jnp.clip(part, -1.0, 1.0) * limit
+            for part, limit in zip((stick.a, stick.b, stick.c), self.max_velocity, strict=True)
+        )
+        nose = flight.attitude.forward
+        level = jax.lax.rsqrt(jnp.maximum(nose.x**2 + nose.y**2, 1e-6))
+        cos, sin = nose.x * level, nose.y * level
+        wanted = Vec3(cos * ahead - sin * aside, sin * ahead + cos * aside, up)
+        pull = (wanted - flight.velocity) * self.velocity_gain + Vec3(0.0, 0.0, GRAVITY)
+        lift = jnp.maximum(pull.z, 0.3 * GRAVITY)
+        # Height before speed: the horizontal part gives way at the largest tilt.
+        across = jnp.sqrt(pull.x**2 + pull.y**2 + 1e-9)
+        give = jnp.minimum(1.0, lift * jnp.tan(self.max_tilt) / across)
+        pull = Vec3(pull.x * give, pull.y * give, lift)
+        error = Vec3(0.0, 0.0, 1.0).cross(flight.attitude.unrotate(pull.unit())) * self.attitude_gain
+        thrust = vehicle.mass * jnp.maximum(pull.dot(flight.attitude.up), 0.0)
+        yaw = jnp.clip(stick.d, -1.0, 1.0) * self.max_yaw_rate
+        return self.loop.hold(vehicle, flight, thrust, Vec3(error.x, error.y, yaw))
+
+
+def collective(vehicle: Quadrotor, stick: Scalar) -> Scalar:
+    """Total thrust: −1 is none, 0 is hover, 1 is all there is."""
+    hover = vehicle.mass * GRAVITY
+    stick = jnp.clip(stick, -1.0, 1.0)
+    return jnp.where(stick > 0.0, hover + stick * (4.0 * vehicle.max_thrust - hover), hover * (1.0 + stick))
+
+
+CONTROLS = {"rotors": RotorControl(), "rates": RateControl(), "velocity": VelocityControl()}

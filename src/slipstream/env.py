@@ -1,0 +1,120 @@
+"""What a task is: a state, a spec, three pure functions of one world, and the one place where worlds restart."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from .chance import Chance
+from .struct import struct
+
+World = TypeVar("World")
+Body = TypeVar("Body")
+Progress = TypeVar("Progress")
+S = TypeVar("S", bound="State[Any, Any, Any]")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@struct
+class State(Generic[World, Body, Progress]):
+    """One world. Where it holds several agents, what belongs to one has a leading `agents` axis."""
+
+    world: World  # fixed until restart
+    body: Body  # what physics moves
+    progress: Progress  # what the task counts
+    chance: Chance
+    step: Int[Array, ""]
+    reward: Float[Array, "*agents"]
+    terminated: Bool[Array, "*agents"]  # the future is worth nothing
+    truncated: Bool[Array, "*agents"]  # the clock ran out; the future keeps its value
+
+    @property
+    def ended(self) -> Bool[Array, "*agents"]:
+        return self.terminated | self.truncated
+
+
+@dataclass(frozen=True)
+class Box:
+    """`size` real numbers, each in [−1, 1]."""
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """One of `choices` actions."""
+
+    choices: int
+
+
+@dataclass(frozen=True)
+class MultiDiscrete:
+    """Several choices at once, of `choices[i]` each."""
+
+    choices: tuple[int, ...]
+
+
+ActionSpace = Box | Discrete | MultiDiscrete
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Sizes and rates, known before anything runs."""
+
+    observation: int
+    """How many numbers an agent sees."""
+    action: ActionSpace
+    control_dt: float
+    """Seconds between two decisions."""
+    agents: int = 1
+
+
+@runtime_checkable
+class Env(Protocol[S]):
+    """A task: pure functions of one world."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    def reset(self, chance: Chance) -> S: ...
+
+    def step(self, state: S, action: Any) -> S: ...
+
+    def observe(self, state: S) -> Float[Array, "*agents features"]: ...
+
+    def figures(self, state: S) -> Mapping[str, Float[Array, "*agents"]]:
+        """What an episode that ends here is reported by; NaN where a figure does not apply."""
+        ...
+
+
+def pick(flag: Bool[Array, ""], yes: S, no: S) -> S:
+    """One of two trees."""
+    return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
+
+
+def each(agents: int, function: F) -> F:
+    """`function` of one agent, mapped over the agents of a world; as it is where there is only one."""
+    return function if agents == 1 else jax.vmap(function)  # pyright: ignore[reportReturnType]
+
+
+def advance(env: Env[S], state: S, action: Any) -> S:
+    """One step of a world, or its restart if it had ended.
+
+    A world restarts on the step after its end and nowhere else, so the last observation of an episode is
+    a real one. With several agents, one that has ended waits, masked, until all have.
+    """
+    after = env.step(state, action)
+    fresh = env.reset(state.chance)
+    if env.spec.agents == 1:
+        return pick(state.ended, fresh, after)
+    waiting = state.ended
+    after = replace(
+        after,
+        reward=jnp.where(waiting, 0.0, after.reward),
+        terminated=state.terminated | (after.terminated & ~waiting),
+        truncated=state.truncated | (after.truncated & ~waiting),
+    )
+    return pick(jnp.all(waiting), fresh, after)

@@ -1,0 +1,1 @@
+"""What robots are asked to do."""
