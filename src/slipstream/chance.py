@@ -54,7 +54,8 @@ class Chance:
     def normal(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
         """A Gaussian number of mean zero, by the inverse of its distribution."""
         bits, after = self.word()
-        centred = ((bits >> 8).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-23 - 1.0
+        # 23 bits and a half: the ends ±1, whose inverse is infinite, cannot come up by rounding.
+        centred = ((bits >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-22 - 1.0
         return jax.lax.erf_inv(centred) * (2.0**0.5 * scale), after
 
     def fork(self, branch: int | Word) -> "Chance":

@@ -8,7 +8,7 @@ from jax.sharding import Mesh
 
 XLA_CPU_OPTIONS = {
     "xla_cpu_use_multi_output_fusion": "true",
-    "xla_cpu_small_while_loop_byte_threshold": "1000000000",
+    "xla_cpu_small_while_loop_byte_threshold": "1000000000000000",
 }
 AXIS = "devices"
 

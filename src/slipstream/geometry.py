@@ -161,17 +161,23 @@ class Quat:
 
     def unrotate(self, v: Vec3) -> Vec3:
         """World to body."""
-        return self.inverse.rotate(v)
+        u = Vec3(self.x, self.y, self.z)
+        t = v.cross(u) * 2.0
+        return v + t * self.w + t.cross(u)
 
     def unit(self) -> "Quat":
         scale = jax.lax.rsqrt(self.w**2 + self.x**2 + self.y**2 + self.z**2)
         return Quat(self.w * scale, self.x * scale, self.y * scale, self.z * scale)
 
     def spun(self, rates_b: Vec3, dt: Scalar) -> "Quat":
-        """The attitude after turning at `rates_b` for `dt`, to second order, and of unit length again."""
+        """The attitude after turning at `rates_b` for `dt`, to second order.
+
+        One Newton step towards 1/|q| keeps it of unit length: exact to second order, and no square root.
+        """
         half = rates_b * (0.5 * dt)
-        w = 1.0 - 0.5 * half.dot(half)
-        return (self * Quat(w, half.x, half.y, half.z)).unit()
+        q = self * Quat(1.0 - 0.5 * half.dot(half), half.x, half.y, half.z)
+        scale = 1.5 - 0.5 * (q.w * q.w + q.x * q.x + q.y * q.y + q.z * q.z)
+        return Quat(q.w * scale, q.x * scale, q.y * scale, q.z * scale)
 
     @property
     def forward(self) -> Vec3:

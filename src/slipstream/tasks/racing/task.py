@@ -406,10 +406,10 @@ class Racing:
         look = partial(self._look, gates=self.course.gates(state.world.gates))
         if self.agents == 1:
             flight = self._blurred(state.body, state.chance)
-            return jnp.stack(look(flight, state.progress))
+            return stack(look(flight, state.progress))
         chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
         flight = jax.vmap(self._blurred)(state.body, chances)
-        seen = jax.vmap(lambda f, r: jnp.stack(look(f, r)))(flight, state.progress)
+        seen = jax.vmap(lambda f, r: stack(look(f, r)))(flight, state.progress)
         return jnp.concatenate([seen, self._others(state)], axis=-1)
 
     def _look(self, flight: Flight, race: Race, gates: tuple[Gate, ...]) -> list[Scalar]:
@@ -483,6 +483,11 @@ class Racing:
             "crash": race.crashed.astype(jnp.float32),
             "miss": race.missed.astype(jnp.float32),
         }
+
+
+def stack(parts: list[Scalar]) -> Float[Array, "features"]:
+    """The parts as one array. Without the barrier XLA would compute each element through one long switch."""
+    return jnp.stack(jax.lax.optimization_barrier([jnp.asarray(part) for part in parts]))
 
 
 def heading(direction: Vec3) -> Quat:

@@ -1,0 +1,1 @@
+"""Algorithms that learn on the device, and the trainer that runs them."""

@@ -1,0 +1,272 @@
+"""Proximal policy optimisation: collect, estimate advantages, improve within a trust region."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..chance import Chance
+from ..env import Env
+from ..policy.actor_critic import ActorCritic
+from ..policy.nets import ACTIVATIONS
+from ..struct import struct
+from .returns import advantages
+from .rollout import Moment, Tally, rollout
+
+Metrics = dict[str, Float[Array, ""]]
+
+
+@struct
+class PpoState:
+    """One tree: worlds, weights, optimiser, generators."""
+
+    worlds: Any  # states, with a leading axis of worlds
+    chances: Chance  # one generator a world (and agent), for exploration
+    policy: ActorCritic
+    optimiser: Any
+    rate: Float[Array, ""]
+    key: PRNGKeyArray
+    updates: Int[Array, ""]
+
+
+@struct
+class Batch:
+    """Rows to learn from."""
+
+    observation: Float[Array, "n d"]
+    action: Array
+    log_prob: Float[Array, "n"]
+    advantage: Float[Array, "n"]
+    target: Float[Array, "n"]
+    weight: Float[Array, "n"]  # 1 for experience, 0 for restarts
+
+
+@dataclass(frozen=True)
+class Ppo:
+    """Settings of PPO. The defaults suit a CPU with a few cores."""
+
+    worlds: int = 1024
+    length: int = 32
+    """steps each world takes between two updates"""
+    epochs: int = 4
+    minibatches: int = 4
+    rate: float = 1e-3
+    """step size of Adam at the start"""
+    schedule: Literal["linear", "adaptive", "constant"] = "linear"
+    """how the step size changes: falling to its end, following the KL divergence, or not"""
+    rate_end: float = 0.0
+    """share of the step size left at the end of a linear schedule"""
+    target_kl: float = 0.01
+    """what an adaptive step size aims at"""
+    discount: float = 0.99
+    trace: float = 0.95
+    clip: float = 0.2
+    entropy: float = 0.0
+    value_weight: float = 0.5
+    gradient_norm: float = 1.0
+    hidden: tuple[int, ...] = (64, 64)
+    activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
+    shared: bool = False
+    """one network with two heads instead of two networks"""
+    spread: float = 0.6
+    """standard deviation of a continuous action at the start"""
+    spread_end: float = 0.0
+    """if positive, the spread is not learned but falls from `spread` to this"""
+    normalise: bool = True
+    """normalise observations by their running mean and variance, and returns likewise"""
+    block: int = 64
+    """rows that are shuffled together"""
+
+    def __post_init__(self) -> None:
+        if self.worlds * self.length % (self.minibatches * self.block):
+            raise ValueError(
+                f"{self.worlds} worlds x {self.length} steps do not divide into {self.minibatches} "
+                f"minibatches of whole blocks of {self.block} rows"
+            )
+        if min(self.worlds, self.length, self.epochs, self.minibatches, self.block) < 1:
+            raise ValueError("worlds, length, epochs, minibatches and block must be at least 1")
+        if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.trace <= 1.0:
+            raise ValueError("discount and trace lie between 0 and 1")
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError("hidden needs at least one layer, such as 64 64")
+        if self.activation not in ACTIVATIONS:
+            raise ValueError(f"activation {self.activation} is not known; choose from {', '.join(ACTIVATIONS)}")
+        if self.rate <= 0.0 or self.spread <= 0.0:
+            raise ValueError("rate and spread must be positive")
+
+    @property
+    def samples(self) -> int:
+        """Steps of all worlds in one update; with several agents, each world gives that many for each."""
+        return self.worlds * self.length
+
+    def init(self, env: Env[Any], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> PpoState:
+        """The start, for the worlds of those indices: the same for a world wherever it lives."""
+        key = jax.random.key(seed)
+        key, weights = jax.random.split(key)
+        policy = ActorCritic.init(weights, env.spec, self.hidden, self.activation, self.shared, self.spread)
+        seed = jnp.asarray(seed, jnp.uint32)
+        agents = env.spec.agents
+        own = jax.vmap(partial(Chance.of, seed ^ jnp.uint32(0x5EED)))
+        chances = own(worlds) if agents == 1 else jax.vmap(own)(worlds[:, None] * agents + jnp.arange(agents))
+        return PpoState(
+            worlds=jax.vmap(lambda world: env.reset(Chance.of(seed, world)))(worlds),
+            chances=chances,
+            policy=policy,
+            optimiser=self._adam.init(trainable(policy)),
+            rate=jnp.float32(self.rate),
+            key=key,
+            updates=jnp.int32(0),
+        )
+
+    @property
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.chain(optax.clip_by_global_norm(self.gradient_norm), optax.scale_by_adam(eps=1e-5))
+
+    def update(
+        self, env: Env[Any], train: PpoState, share: Float[Array, ""], axis: str | None = None
+    ) -> tuple[PpoState, Metrics, Tally]:
+        """Collect once, learn from it; `share` is how much of the training is done, from 0 to 1."""
+        policy = train.policy
+        if self.spread_end > 0.0:
+            spread = self.spread * (self.spread_end / self.spread) ** share
+            policy = replace(policy, log_std=jnp.full_like(policy.log_std, jnp.log(spread)))
+        worlds, chances, moments, tally = rollout(
+            env, partial(explore, policy, env.spec.agents), train.worlds, train.chances, self.length
+        )
+        batch, policy = self._estimate(env, policy, worlds, moments, axis)
+        rate = train.rate
+        if self.schedule == "linear":
+            rate = jnp.float32(self.rate) * (1.0 - (1.0 - self.rate_end) * share)
+        key, order = jax.random.split(train.key)
+        policy, optimiser, rate, metrics = self._improve(policy, train.optimiser, rate, batch, order, axis)
+        train = PpoState(worlds, chances, policy, optimiser, rate, key, train.updates + 1)
+        metrics |= {
+            "reward": mean(moments.reward, moments.valid, axis),
+            "rate": rate,
+            "spread": jnp.mean(jnp.exp(policy.log_std)) if policy.log_std.size else jnp.float32(0.0),
+        }
+        return train, metrics, jax.lax.psum(tally, axis) if axis else tally
+
+    def _estimate(
+        self, env: Env[Any], policy: ActorCritic, worlds: Any, moments: Moment, axis: str | None
+    ) -> tuple[Batch, ActorCritic]:
+        """Advantages and value targets of a rollout, as rows; and the policy that has seen it."""
+        last = jax.vmap(env.observe)(worlds)
+        values = policy.value(jnp.concatenate([moments.observation, last[None]]))
+        if self.normalise:
+            values = values * jnp.sqrt(policy.worth.variance) + policy.worth.mean
+        advantage = advantages(
+            moments.reward, values[:-1], values[1:], moments.terminated, moments.truncated,
+            self.discount, self.trace,
+        )  # fmt: skip
+        target = advantage + values[:-1]
+        if self.normalise:
+            policy = replace(
+                policy,
+                normaliser=policy.normaliser.seen(moments.observation, moments.valid, axis),
+                worth=policy.worth.seen(target, moments.valid, axis),
+            )
+            target = (target - policy.worth.mean) * jax.lax.rsqrt(policy.worth.variance + 1e-6)
+        centre = mean(advantage, moments.valid, axis)
+        spread = jnp.sqrt(mean((advantage - centre) ** 2, moments.valid, axis))
+        batch = Batch(
+            observation=moments.observation,
+            action=moments.action,
+            log_prob=moments.log_prob,
+            advantage=(advantage - centre) / (spread + 1e-8),
+            target=target,
+            weight=moments.valid.astype(jnp.float32),
+        )
+        depth = moments.reward.ndim
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch), policy
+
+    def _improve(
+        self, policy: ActorCritic, optimiser: Any, rate: Array, batch: Batch, key: PRNGKeyArray, axis: str | None
+    ) -> tuple[ActorCritic, Any, Array, Metrics]:
+        """Several passes over the rows, shuffled in blocks: whole blocks copy faster than single rows."""
+        rows = batch.advantage.shape[0]
+        blocks = rows // self.block
+        batch = jax.tree.map(lambda x: x.reshape(blocks, self.block, *x.shape[1:]), batch)
+        orders = jax.vmap(lambda k: jax.random.permutation(k, blocks))(jax.random.split(key, self.epochs))
+        orders = orders.reshape(self.epochs * self.minibatches, -1)
+
+        def learn(carry: tuple[Any, Any, Array], order: Array) -> tuple[tuple[Any, Any, Array], Metrics]:
+            weights, optimiser, rate = carry
+            part = jax.tree.map(lambda x: x[order].reshape(-1, *x.shape[2:]), batch)
+            gradient, metrics = jax.grad(self._loss, has_aux=True)(weights, policy, part)
+            if axis:
+                gradient, metrics = jax.lax.pmean((gradient, metrics), axis)
+            step, optimiser = self._adam.update(gradient, optimiser)
+            weights = jax.tree.map(lambda w, s: w - rate * s, weights, step)
+            if self.schedule == "adaptive":
+                kl = metrics["kl"]
+                factor = jnp.where(kl > 2.0 * self.target_kl, 1 / 1.5, jnp.where(kl < 0.5 * self.target_kl, 1.5, 1.0))
+                rate = jnp.clip(rate * factor, 1e-5, 1e-2)
+            return (weights, optimiser, rate), metrics | {"gradient": optax.global_norm(gradient)}
+
+        (weights, optimiser, rate), metrics = jax.lax.scan(learn, (trainable(policy), optimiser, rate), orders)
+        return with_trainable(policy, weights), optimiser, rate, jax.tree.map(jnp.mean, metrics)
+
+    def _loss(self, weights: Any, policy: ActorCritic, batch: Batch) -> tuple[Array, Metrics]:
+        policy = with_trainable(policy, weights)
+        if self.spread_end > 0.0:
+            policy = replace(policy, log_std=jax.lax.stop_gradient(policy.log_std))
+        choice, value = policy.both(batch.observation)
+        log_ratio = choice.log_prob(batch.action) - batch.log_prob
+        ratio = jnp.exp(log_ratio)
+        count = jnp.sum(batch.weight)
+
+        def average(x: Array) -> Array:
+            return jnp.sum(x * batch.weight) / count
+
+        clipped = jnp.clip(ratio, 1.0 - self.clip, 1.0 + self.clip)
+        surrogate = average(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
+        value_loss = average((value - batch.target) ** 2)
+        entropy = average(choice.entropy)
+        loss = -surrogate + self.value_weight * value_loss - self.entropy * entropy
+        return loss, {
+            "loss": loss,
+            "value_loss": value_loss,
+            "entropy": entropy,
+            # The estimate (r − 1) − log r of the divergence is never negative and has little variance.
+            "kl": average(ratio - 1.0 - log_ratio),
+            "clipped": average(jnp.abs(ratio - 1.0) > self.clip),
+        }
+
+
+def explore(
+    policy: ActorCritic, agents: int, observation: Float[Array, "*b d"], chances: Chance
+) -> tuple[Array, Float[Array, "*b"], Chance]:
+    """Actions drawn from the policy, for all worlds and agents in one pass of the network."""
+    choice = policy.choice(observation)
+
+    def sample(head: Array, chance: Chance) -> tuple[Array, Chance]:
+        single = jax.tree.unflatten(tree, [head, *rest])
+        return single.sample(chance)
+
+    (head, *rest), tree = jax.tree.flatten(choice)
+    for _ in range(observation.ndim - 1):
+        sample = jax.vmap(sample)
+    action, chances = sample(head, chances)
+    return action, choice.log_prob(action), chances
+
+
+def trainable(policy: ActorCritic) -> tuple[Any, ...]:
+    """What the gradient changes."""
+    return policy.trunk, policy.actor, policy.critic, policy.log_std
+
+
+def with_trainable(policy: ActorCritic, weights: tuple[Any, ...]) -> ActorCritic:
+    trunk, actor, critic, log_std = weights
+    return replace(policy, trunk=trunk, actor=actor, critic=critic, log_std=log_std)
+
+
+def mean(x: Array, valid: Array, axis: str | None) -> Float[Array, ""]:
+    """The mean over what is valid, on all devices."""
+    sums = jnp.sum(jnp.where(valid, x, 0.0)), jnp.sum(valid)
+    total, count = jax.lax.psum(sums, axis) if axis else sums
+    return total / jnp.maximum(count, 1)

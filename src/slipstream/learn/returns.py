@@ -1,0 +1,31 @@
+"""What actions turned out to be worth."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def advantages(
+    reward: Float[Array, "t *b"],
+    value: Float[Array, "t *b"],
+    next_value: Float[Array, "t *b"],
+    terminated: Bool[Array, "t *b"],
+    truncated: Bool[Array, "t *b"],
+    discount: float,
+    trace: float,
+) -> Float[Array, "t *b"]:
+    """Generalised advantage estimates.
+
+        δ = r + γ (1 − terminated) V′ − V        A = δ + γ λ (1 − ended) A′
+
+    `reward`, `next_value` and the flags belong to the state an action led to. A truncated episode keeps the value of its
+    true last observation; neither kind of end lets anything leak in from the episode that follows.
+    """
+    difference = reward + discount * jnp.where(terminated, 0.0, next_value) - value
+    keep = discount * trace * (1.0 - (terminated | truncated).astype(jnp.float32))
+
+    def back(after: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        advantage = now[0] + now[1] * after
+        return advantage, advantage
+
+    return jax.lax.scan(back, jnp.zeros_like(value[0]), (difference, keep), reverse=True)[1]

@@ -1,0 +1,80 @@
+"""Acting in many worlds at once, and counting how their episodes went."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..chance import Chance
+from ..env import Env, State, advance
+from ..struct import struct
+
+S = TypeVar("S", bound=State[Any, Any, Any])
+Act = Callable[[Float[Array, "*b d"], Chance], tuple[Array, Float[Array, "*b"], Chance]]
+
+
+@struct
+class Moment:
+    """One step of every agent: what it saw and did, and what came of it."""
+
+    observation: Float[Array, "*b d"]
+    action: Array
+    log_prob: Float[Array, "*b"]
+    reward: Float[Array, "*b"]
+    terminated: Bool[Array, "*b"]
+    truncated: Bool[Array, "*b"]
+    valid: Bool[Array, "*b"]  # false for the step that restarts a world: it is no experience
+
+
+@struct
+class Tally:
+    """Sums over the episodes that ended, by figure; the mean is `total / count`."""
+
+    total: dict[str, Float[Array, ""]]
+    count: dict[str, Float[Array, ""]]
+
+    def means(self) -> dict[str, Float[Array, ""]]:
+        """NaN where no episode gave the figure."""
+        return {name: self.total[name] / self.count[name] for name in self.total}
+
+
+def rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> tuple[S, Chance, Moment, Tally]:
+    """Act in every world for `length` steps; the moments come back stacked in time."""
+
+    def tick(carry: tuple[S, Chance, Tally], _: None) -> tuple[tuple[S, Chance, Tally], Moment]:
+        states, chances, tally = carry
+        observation = jax.vmap(env.observe)(states)
+        action, log_prob, chances = act(observation, chances)
+        after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action))
+        moment = Moment(
+            observation=observation,
+            action=action,
+            log_prob=log_prob,
+            reward=after.reward,
+            terminated=after.terminated,
+            truncated=after.truncated,
+            valid=~states.ended,
+        )
+        return (after, chances, count(env, tally, states, after)), moment
+
+    start = states, chances, empty(env, states)
+    (states, chances, tally), moments = jax.lax.scan(tick, start, length=length)
+    return states, chances, moments, tally
+
+
+def empty(env: Env[S], states: S) -> Tally:
+    """No episodes yet."""
+    names = jax.eval_shape(jax.vmap(env.figures), states)
+    return Tally({name: jnp.float32(0.0) for name in names}, {name: jnp.float32(0.0) for name in names})
+
+
+def count(env: Env[S], tally: Tally, before: S, after: S) -> Tally:
+    """The tally with the episodes that have just ended."""
+    over = after.ended & ~before.ended
+    figures = jax.vmap(env.figures)(after)
+    told = {name: over & jnp.isfinite(figure) for name, figure in figures.items()}
+    total = {name: tally.total[name] + jnp.sum(jnp.where(told[name], figures[name], 0.0)) for name in told}
+    return Tally(total, {name: tally.count[name] + jnp.sum(told[name]) for name in told})

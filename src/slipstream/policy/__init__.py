@@ -1,0 +1,1 @@
+"""Networks, the distributions they parametrise, and the policies they make."""

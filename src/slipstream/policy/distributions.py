@@ -1,0 +1,152 @@
+"""What a policy's head says about its next action: a choice with chances, or a point with a spread."""
+
+import math
+from typing import Protocol, Self
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from ..chance import Chance
+from ..env import ActionSpace, Box, Discrete, MultiDiscrete
+from ..struct import static, struct
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class Distribution(Protocol):
+    """Over the actions of one agent; every method also takes leading batch axes, but for `sample`."""
+
+    def sample(self, chance: Chance) -> tuple[Array, Chance]: ...
+
+    @property
+    def mode(self) -> Array: ...
+
+    def log_prob(self, action: Array) -> Float[Array, "*b"]: ...
+
+    @property
+    def entropy(self) -> Float[Array, "*b"]: ...
+
+    def kl(self, other: Self) -> Float[Array, "*b"]: ...
+
+
+@struct
+class Normal:
+    """Independent Gaussians, one for each component of the action."""
+
+    mean: Float[Array, "*b a"]
+    log_std: Float[Array, "a"]
+
+    def sample(self, chance: Chance) -> tuple[Float[Array, "a"], Chance]:
+        noise = []
+        for _ in range(self.mean.shape[-1]):
+            part, chance = chance.normal()
+            noise.append(part)
+        return self.mean + jnp.exp(self.log_std) * jnp.stack(noise), chance
+
+    @property
+    def mode(self) -> Float[Array, "*b a"]:
+        return self.mean
+
+    def log_prob(self, action: Float[Array, "*b a"]) -> Float[Array, "*b"]:
+        z = (action - self.mean) * jnp.exp(-self.log_std)
+        return -0.5 * jnp.sum(z * z, -1) - jnp.sum(self.log_std + 0.5 * LOG_2PI)
+
+    @property
+    def entropy(self) -> Float[Array, "*b"]:
+        return jnp.broadcast_to(jnp.sum(self.log_std + 0.5 * (1.0 + LOG_2PI)), self.mean.shape[:-1])
+
+    def kl(self, other: "Normal") -> Float[Array, "*b"]:
+        ratio = jnp.exp(2.0 * (self.log_std - other.log_std))
+        apart = ((self.mean - other.mean) * jnp.exp(-other.log_std)) ** 2
+        return 0.5 * jnp.sum(ratio + apart - 1.0 - 2.0 * (self.log_std - other.log_std), -1)
+
+
+@struct
+class Categorical:
+    """One of several choices."""
+
+    logits: Float[Array, "*b n"]
+
+    @property
+    def log_probs(self) -> Float[Array, "*b n"]:
+        return jax.nn.log_softmax(self.logits)
+
+    def sample(self, chance: Chance) -> tuple[Int[Array, ""], Chance]:
+        """By inversion: the first choice whose cumulated probability passes a uniform number."""
+        uniform, chance = chance.uniform()
+        below = jnp.cumsum(jax.nn.softmax(self.logits)) <= uniform
+        return jnp.minimum(jnp.sum(below), self.logits.shape[-1] - 1).astype(jnp.int32), chance
+
+    @property
+    def mode(self) -> Int[Array, "*b"]:
+        return jnp.argmax(self.logits, -1).astype(jnp.int32)
+
+    def log_prob(self, action: Int[Array, "*b"]) -> Float[Array, "*b"]:
+        chosen = jax.nn.one_hot(action, self.logits.shape[-1], dtype=jnp.float32)
+        return jnp.sum(self.log_probs * chosen, -1)
+
+    @property
+    def entropy(self) -> Float[Array, "*b"]:
+        return -jnp.sum(jnp.exp(self.log_probs) * self.log_probs, -1)
+
+    def kl(self, other: "Categorical") -> Float[Array, "*b"]:
+        return jnp.sum(jnp.exp(self.log_probs) * (self.log_probs - other.log_probs), -1)
+
+
+@struct
+class MultiCategorical:
+    """Several independent choices at once, their logits side by side."""
+
+    logits: Float[Array, "*b n"]
+    choices: tuple[int, ...] = static()
+
+    @property
+    def parts(self) -> list[Categorical]:
+        ends = [sum(self.choices[: i + 1]) for i in range(len(self.choices))]
+        return [
+            Categorical(self.logits[..., end - n : end]) for n, end in zip(self.choices, ends, strict=True)
+        ]
+
+    def sample(self, chance: Chance) -> tuple[Int[Array, "a"], Chance]:
+        actions = []
+        for part in self.parts:
+            action, chance = part.sample(chance)
+            actions.append(action)
+        return jnp.stack(actions), chance
+
+    @property
+    def mode(self) -> Int[Array, "*b a"]:
+        return jnp.stack([part.mode for part in self.parts], -1)
+
+    def log_prob(self, action: Int[Array, "*b a"]) -> Float[Array, "*b"]:
+        return sum(part.log_prob(action[..., i]) for i, part in enumerate(self.parts))  # pyright: ignore[reportReturnType]
+
+    @property
+    def entropy(self) -> Float[Array, "*b"]:
+        return sum(part.entropy for part in self.parts)  # pyright: ignore[reportReturnType]
+
+    def kl(self, other: "MultiCategorical") -> Float[Array, "*b"]:
+        return sum(a.kl(b) for a, b in zip(self.parts, other.parts, strict=True))  # pyright: ignore[reportReturnType]
+
+
+def head_size(space: ActionSpace) -> int:
+    """How many numbers a network must give for a distribution over `space`."""
+    match space:
+        case Box(size):
+            return size
+        case Discrete(choices):
+            return choices
+        case MultiDiscrete(choices):
+            return sum(choices)
+
+
+def distribution(space: ActionSpace, head: Float[Array, "*b n"], log_std: Float[Array, "s"]) -> Distribution:
+    """What the numbers of a network's head mean for that action space."""
+    match space:
+        case Box():
+            return Normal(head, log_std)
+        case Discrete():
+            return Categorical(head)
+        case MultiDiscrete(choices):
+            return MultiCategorical(head, choices)
