@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ...chance import Chance
@@ -267,9 +268,12 @@ class Racing:
     def step(self, state: RaceState, action: Any) -> RaceState:
         """Fly for one control period, then see what it was worth."""
         state, stick = self.command(state, action)
+        return self.judge(state, self.move(state, stick))
+
+    def move(self, state: RaceState, stick: Stick) -> Flight:
+        """Where the fast model takes the drones in one control period."""
         fly = partial(self._fly, wind=state.world.wind)
-        body = each(self.agents, fly)(state.body, stick, state.progress.gust, state.world.variation)
-        return self.judge(state, body)
+        return each(self.agents, fly)(state.body, stick, state.progress.gust, state.world.variation)
 
     def command(self, state: RaceState, action: Any) -> tuple[RaceState, Stick]:
         """The state that remembers the action, and the stick the vehicle gets: perhaps an older one."""
@@ -482,6 +486,42 @@ class Racing:
             "gates": race.passed.astype(jnp.float32),
             "crash": race.crashed.astype(jnp.float32),
             "miss": race.missed.astype(jnp.float32),
+        }
+
+
+    def record(self, state: RaceState) -> dict[str, Array]:
+        """What an episode keeps of a moment."""
+        flight, race = state.body, state.progress
+        q = flight.attitude
+        return {
+            "position": jnp.stack(flight.position.parts, -1),
+            "attitude": jnp.stack([q.w, q.x, q.y, q.z], -1),
+            "velocity": jnp.stack(flight.velocity.parts, -1),
+            "rates": jnp.stack(flight.rates.parts, -1),
+            "command": jnp.stack(race.sent[0].parts, -1),
+            "reward": state.reward,
+            "next_gate": race.next_gate,
+            "passed": race.passed,
+        }
+
+    def scenery(self, state: RaceState) -> dict[str, Array]:
+        """What stands around: the gates of this world, as x, y, z of the centre and cosine and sine of the heading."""
+        gates = self.course.gates(state.world.gates)
+        rows = [jnp.stack([jnp.asarray(x) for x in (*g.centre.parts, g.cos, g.sin)]) for g in gates]
+        return {"gates": jnp.stack(rows)}
+
+    def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The task's own figures over many episodes."""
+        laps, flying = figures["lap_time"], figures["flying_lap"]
+        known, flown = laps[np.isfinite(laps)], flying[np.isfinite(flying)]
+        return {
+            "lap_time_mean": float(np.mean(known)) if known.size else math.nan,
+            "lap_time_std": float(np.std(known)) if known.size else math.nan,
+            "lap_time_best": float(np.min(known)) if known.size else math.nan,
+            "flying_lap_mean": float(np.mean(flown)) if flown.size else math.nan,
+            "gates_per_episode": float(np.mean(figures["gates"])),
+            "crash_rate": float(np.mean(figures["crash"])),
+            "miss_rate": float(np.mean(figures["miss"])),
         }
 
 

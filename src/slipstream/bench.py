@@ -1,0 +1,299 @@
+"""Throughput of this machine: worlds alone, learning too, and what a world takes of memory."""
+
+import json
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from . import device
+from .chance import Chance
+from .dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation, racer
+from .env import Box, Env, Spec, advance
+from .experiment import PRESETS, TASKS, Experiment
+from .geometry import Quat, Vec3
+from .learn.rollout import rollout
+from .training import trainer_of
+
+REPEATS = 5
+LIMIT = Path(__file__).parents[2] / "benchmarks" / "limit.cpp"
+Say = Callable[[str], None]
+
+
+def cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, float]:
+    """Least wall and least CPU seconds of several runs: the others were disturbed."""
+    walls, cpus = [], []
+    for _ in range(repeats):
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        jax.block_until_ready(work())
+        walls.append(time.perf_counter() - wall)
+        cpus.append(cpu_seconds() - cpu)
+    return min(walls), min(cpus)
+
+
+def random_action(spec: Spec, chance: Chance) -> tuple[Any, Chance]:
+    """An action of the space for one agent, evenly drawn."""
+    if isinstance(spec.action, Box):
+        parts = []
+        for _ in range(spec.action.size):
+            part, chance = chance.uniform(-1.0, 1.0)
+            parts.append(part)
+        return jnp.stack(jax.lax.optimization_barrier(parts)), chance
+    choices = spec.action.choices
+    if isinstance(choices, int):
+        return chance.integer(choices)
+    actions = []
+    for count in choices:
+        action, chance = chance.integer(count)
+        actions.append(action)
+    return jnp.stack(actions), chance
+
+
+def stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
+    """Random actions for `steps` steps; the observations are summed so that none can be left out."""
+    agents = env.spec.agents
+    draw = jax.vmap(partial(random_action, env.spec))
+    draw = jax.vmap(draw) if agents > 1 else draw
+
+    def tick(carry: Any, _: None) -> tuple[Any, None]:
+        states, chances, seen = carry
+        action, chances = draw(chances)
+        states = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action))
+        if observe:
+            seen = seen + jax.vmap(env.observe)(states)
+        return (states, chances, seen), None
+
+    shape = states.reward.shape + (env.spec.observation,) if observe else ()
+    (states, _, seen), _ = jax.lax.scan(tick, (states, chances, jnp.zeros(shape)), length=steps)
+    return states, seen
+
+
+def worlds_of(env: Env[Any], indices: Any) -> tuple[Any, Chance]:
+    """Fresh worlds and the generators of their random actions."""
+    own = jax.vmap(partial(Chance.of, 7))
+    agents = env.spec.agents
+    chances = own(indices) if agents == 1 else jax.vmap(own)(indices[:, None] * agents + jnp.arange(agents))
+    return jax.vmap(lambda i: env.reset(Chance.of(0, i)))(indices), chances
+
+
+def sim_rate(env: Env[Any], worlds: int, steps: int, observe: bool = True) -> tuple[float, float]:
+    """World-steps a second and a CPU-second, on all devices."""
+    mesh = device.mesh()
+    if worlds % mesh.size:
+        raise ValueError(f"{worlds} worlds do not divide over {mesh.size} devices")
+
+    def work(indices: Any) -> Any:
+        return stepping(env, *worlds_of(env, indices), steps, observe)
+
+    spec = PartitionSpec(device.AXIS)
+    program = jax.jit(jax.shard_map(work, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+    indices = jnp.arange(worlds)
+    jax.block_until_ready(program(indices))
+    wall, cpu = timed(lambda: program(indices))
+    return worlds * steps / wall, worlds * steps / cpu
+
+
+def sim(task: str, worlds: int, say: Say) -> dict[str, Any]:
+    """The whole step of a task, and its dynamics beside the C++ limit."""
+    env = TASKS[task]()
+    steps = max(50, 2_000_000 // worlds)
+    rate, cpu_rate = sim_rate(env, worlds, steps)
+    result: dict[str, Any] = {
+        "task": task,
+        "worlds": worlds,
+        "devices": device.mesh().size,
+        "steps_per_second": round(rate),
+        "steps_per_cpu_second": round(cpu_rate),
+    }
+    return result | limit_ratio(worlds, say)
+
+
+def limit_ratio(worlds: int, say: Say) -> dict[str, Any]:
+    """Our dynamics alone and the hand-written C++, turn about, best of each."""
+    nothing = {"limit_ratio": None}
+    if not LIMIT.exists():
+        say("the C++ limit is part of the repository, not of the installed package: no ratio")
+        return nothing
+    compiler = shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        say("no C++ compiler (g++) was found: no ratio to the limit")
+        return nothing
+    with tempfile.TemporaryDirectory() as folder:
+        binary = Path(folder) / "limit"
+        flags = ["-O3", "-march=native", "-ffast-math", "-fopenmp-simd"]
+        subprocess.run([compiler, *flags, "-o", str(binary), str(LIMIT)], check=True)
+        ours = dynamics_program(racer, worlds)
+        best_ours, best_limit, steps = 0.0, 0.0, max(50, 4_000_000 // worlds)
+        program, flight, targets = ours(steps)
+        jax.block_until_ready(program(flight, targets))
+        for _ in range(REPEATS):
+            _, cpu = timed(lambda: program(flight, targets), 1)
+            best_ours = max(best_ours, worlds * steps / cpu)
+            best_limit = max(best_limit, run_limit(binary, racer, worlds, steps)[0])
+    return {
+        "dynamics_per_cpu_second": round(best_ours),
+        "limit_per_cpu_second": round(best_limit),
+        "limit_ratio": round(best_ours / best_limit, 3),
+    }
+
+
+def run_limit(binary: Path, v: Quadrotor, worlds: int, steps: int) -> tuple[float, list[float]]:
+    """Steps a CPU-second of the C++ program, and where its first and last world end up."""
+    numbers = [
+        worlds, steps, 4, 0.0025, v.mass, *v.inertia, *v.arm, v.thrust_curve[1], v.torque_curve[1], v.lag_up, v.lag_down,
+        v.rotor_inertia, *v.body_drag, v.rotor_drag, v.hover_speed,
+    ]  # fmt: skip
+    out = subprocess.run([str(binary), *map(repr, numbers)], check=True, capture_output=True, text=True).stdout
+    rate, *ends = map(float, out.split())
+    return rate, ends
+
+
+def dynamics_program(vehicle: Quadrotor, worlds: int) -> Callable[[int], tuple[Any, Flight, Rotors]]:
+    """The vehicle alone, four substeps of 2.5 ms a step, each world with a command of its own."""
+    number = np.arange(worlds)
+
+    def full(value: float) -> Any:
+        return jnp.full(worlds, value, jnp.float32)
+
+    targets = Rotors(
+        *(jnp.asarray(vehicle.hover_speed * (1.0 + 1e-3 * (number * k % 7)), jnp.float32) for k in range(1, 5))
+    )
+    flight = Flight(
+        Vec3(full(0.0), full(0.0), full(0.0)),
+        Quat(full(1.0), full(0.0), full(0.0), full(0.0)),
+        Vec3(full(0.0), full(0.0), full(0.0)),
+        Vec3(full(0.0), full(0.0), full(0.0)),
+        Rotors(*[full(vehicle.hover_speed)] * 4),
+    )
+
+    def one(flight: Flight, target: Rotors) -> Flight:
+        for _ in range(4):
+            flight = vehicle.step(flight, target, None, Variation(), 0.0025)
+            flight = jax.lax.optimization_barrier(flight)
+        return flight
+
+    def make(steps: int) -> tuple[Any, Flight, Rotors]:
+        def many(flight: Flight, targets: Rotors) -> Flight:
+            return jax.lax.scan(lambda f, _: (jax.vmap(one)(f, targets), None), flight, length=steps)[0]
+
+        return jax.jit(many), flight, targets
+
+    return make
+
+
+def train(preset: str, say: Say) -> dict[str, Any]:
+    return {"preset": preset, **profile(PRESETS[preset])}
+
+
+def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
+    """Samples a second of whole updates, and the share of each part of one."""
+    trainer = trainer_of(experiment)
+    learner, env, mesh = experiment.learner, experiment.task, trainer.mesh
+    chunk = trainer.compile()
+    train = trainer.start(experiment.seed)
+    train = chunk(train)[0]
+    walls, cpus = [], []
+    for _ in range(REPEATS):
+        wall, cpu = time.perf_counter(), cpu_seconds()
+        train, metrics, _ = chunk(train)
+        jax.block_until_ready(metrics)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(cpu_seconds() - cpu)
+    samples = learner.samples * trainer.chunk_length * trainer.seeds * env.spec.agents
+    update = min(cpus) / (trainer.chunk_length * trainer.seeds)
+
+    from .learn.ppo import explore
+
+    policy = jax.device_get(train.policy)
+    if trainer.seeds > 1:
+        policy = jax.tree.map(lambda x: x[0], policy)
+    spec = PartitionSpec(device.AXIS)
+
+    def cost(work: Callable[[Any], Any]) -> float:
+        program = jax.jit(jax.shard_map(work, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
+        indices = jnp.arange(learner.worlds)
+        jax.block_until_ready(program(indices))
+        return timed(lambda: program(indices))[1]
+
+    def acting(indices: Any) -> Any:
+        states, chances = worlds_of(env, indices)
+        act = partial(explore, policy, env.spec.agents)
+        states, chances, moments, _ = rollout(env, act, states, chances, learner.length)
+        return states.reward, jax.tree.map(lambda x: jnp.sum(x, axis=0), moments)
+
+    start = cost(lambda indices: worlds_of(env, indices))
+    physics = cost(lambda i: stepping(env, *worlds_of(env, i), learner.length, False)[0].reward) - start
+    seeing = cost(lambda i: stepping(env, *worlds_of(env, i), learner.length, True)[1]) - start - physics
+    whole = cost(acting) - start
+    parts = {
+        "physics": max(physics, 0.0),
+        "observation": max(seeing, 0.0),
+        "policy": max(whole - physics - seeing, 0.0),
+        "learning": max(update - whole, 0.0),
+    }
+    total = sum(parts.values())
+    return {
+        "samples_per_second": round(samples / min(walls)),
+        "samples_per_cpu_second": round(samples / min(cpus)),
+        "cores_used": round(statistics.median(c / w for c, w in zip(cpus, walls, strict=True)), 2),
+        "devices": mesh.size,
+        "compile_seconds": round(chunk.seconds, 2),
+        "share": {name: round(part / total, 4) for name, part in parts.items()},
+    }
+
+
+def memory(preset: str, worlds: int, say: Say) -> dict[str, Any]:
+    """What a world holds, and the peak of a process that trains that many of them."""
+    experiment = PRESETS[preset]
+    size = jax.eval_shape(lambda: experiment.task.reset(Chance.of(0, 0)))
+    bytes_per_world = sum(np.dtype(leaf.dtype).itemsize * leaf.size for leaf in jax.tree.leaves(size))
+    # A process of its own: the peak of this one has seen other things.
+    import dataclasses
+    import sys
+
+    learner = dataclasses.replace(experiment.learner, worlds=worlds)
+    wanted = dataclasses.replace(experiment, learner=learner, steps=learner.samples)
+    code = (
+        "import json, sys, resource\n"
+        "from slipstream import device\n"
+        "device.configure()\n"
+        "from slipstream.experiment import Experiment\n"
+        "from slipstream.training import trainer_of\n"
+        "import jax\n"
+        "trainer = trainer_of(Experiment.from_dict(json.loads(sys.argv[1])), 1)\n"
+        "chunk = trainer.compile()\n"
+        "train = trainer.start(0)\n"
+        "for _ in range(3): train = chunk(train)[0]\n"
+        "jax.block_until_ready(train)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(wanted.as_dict())],
+        capture_output=True, text=True, check=False, env=os.environ,
+    )  # fmt: skip
+    if done.returncode or not re.fullmatch(r"\d+", done.stdout.strip()):
+        raise ValueError(f"{worlds} worlds cannot be trained: {done.stderr.strip().splitlines()[-1:]}")
+    return {
+        "preset": preset,
+        "worlds": worlds,
+        "bytes_per_world": bytes_per_world,
+        "peak_rss_mb": round(int(done.stdout) / 1024),
+    }

@@ -1,0 +1,467 @@
+"""The command line: what a person types, checked before anything is compiled or written."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from . import __version__
+
+USAGE = """usage: slipstream COMMAND [options]
+
+  list                   tasks, algorithms, presets, plants, and what this machine can run
+  train PRESET           train, with a live progress bar
+  evaluate RUN           score the policy of a run on a plant
+  video RUN              film it
+  report RUN             one self-contained HTML page
+  pipeline PRESET        train, evaluate, video and report in one go
+  bench [sim|train|memory]   throughput here, and where the time goes
+  doctor                 what is installed and what is missing, in words
+
+slipstream COMMAND --help tells more. Exit codes: 0 done, 1 the work failed, 2 the request was wrong."""
+
+
+class RequestError(Exception):
+    """The request was wrong: what, and the nearest valid choice."""
+
+
+def say(text: str) -> None:
+    """A line for a person, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def give(result: dict[str, Any], as_json: bool, words: Callable[[], None]) -> None:
+    """The result: one JSON object on standard output, or words for a person."""
+    if as_json:
+        print(json.dumps(result))
+    else:
+        words()
+
+
+def parse(kind: Any, words: list[str], command: str, default: Any = None) -> Any:
+    """Options as a dataclass; tyro names the nearest option itself and exits with 2."""
+    extra = {} if default is None else {"default": default}
+    return tyro.cli(kind, args=words, prog=f"slipstream {command}", **extra)
+
+
+def preset_of(words: list[str], command: str) -> tuple[str, list[str]]:
+    """The preset a command starts with."""
+    from .experiment import PRESETS, nearest
+
+    if words and not words[0].startswith("-"):
+        if words[0] not in PRESETS:
+            raise RequestError(f"there is no preset '{words[0]}'{nearest(words[0], PRESETS)}")
+        return words[0], words[1:]
+    if any(word in ("-h", "--help") for word in words):
+        return next(iter(PRESETS)), words
+    raise RequestError(f"slipstream {command} needs a preset: {', '.join(PRESETS)}")
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a training lives."""
+
+    run: Path | None = None
+    """folder of the run; by default runs/PRESET"""
+    resume: bool = False
+    """go on with the run that is there"""
+    json: bool = False
+    """print one JSON object and nothing else on standard output"""
+
+
+def training_request(words: list[str], command: str) -> tuple[Any, Any, Where]:
+    """The run to train, its experiment and the options, all checked."""
+    from .experiment import PRESETS, Experiment
+    from .run import Run
+
+    if "--resume" in words and (not words or words[0].startswith("-")):
+        where = parse(Where, words, command)
+        if where.run is None:
+            raise RequestError("--resume without a preset needs --run FOLDER")
+        return Run.open(where.run), None, where
+    name, words = preset_of(words, command)
+    preset = PRESETS[name]
+    kind = Experiment[type(preset.task), type(preset.learner)]
+
+    @dataclass(frozen=True)
+    class Request:
+        experiment: Annotated[kind, tyro.conf.arg(name="")]  # pyright: ignore[reportInvalidTypeForm]
+        where: Annotated[Where, tyro.conf.arg(name="")]
+
+    Request.__doc__ = f"Train the preset '{name}'. Every setting below can be changed."
+    request = parse(Request, words, f"{command} {name}", Request(preset, Where()))
+    where = Where(request.where.run or Path("runs") / name, request.where.resume, request.where.json)
+    assert where.run is not None
+    if where.resume:
+        run = Run.open(where.run)
+        if words_change(request.experiment, preset) and request.experiment != run.experiment:
+            raise RequestError(f"{where.run} was started with other settings; resume it without changing any")
+        return run, None, where
+    return Run.create(where.run, request.experiment) if dry_ok(request.experiment) else None, name, where
+
+
+def words_change(experiment: Any, preset: Any) -> bool:
+    return experiment != preset
+
+
+def dry_ok(experiment: Any) -> bool:
+    """Whether the experiment can run on this machine: checked before its folder is made."""
+    configure(experiment.devices)
+    from .training import trainer_of
+
+    trainer_of(experiment)
+    return True
+
+
+def configure(devices: int = 0) -> None:
+    from . import device
+
+    device.configure(devices or None)
+
+
+# Commands
+
+
+def command_train(words: list[str]) -> int:
+    run, _, where = training_request(words, "train")
+    result = train(run, where.resume)
+    give(result, where.json, lambda: print(told(result)))
+    return 0
+
+
+def train(run: Any, resume: bool) -> dict[str, Any]:
+    """Train under a progress bar; Ctrl-C saves and says how to go on."""
+    configure(run.experiment.devices)
+    from .progress import Bar
+    from .training import train as training
+
+    stopping = False
+
+    def stop(*_: Any) -> None:
+        nonlocal stopping
+        if stopping:
+            raise KeyboardInterrupt
+        stopping = True
+        say("stopping after this chunk; once more to stop at once")
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        with Bar(run.name) as bar:
+            look = training(run, resume, bar.look, bar.say, stop=lambda: stopping)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if stopping and look.step < look.steps:
+        say(f"saved at step {look.step:,}. Go on with: slipstream train --resume --run {run.folder}")
+    return {
+        "run": str(run.folder),
+        "step": look.step,
+        "steps": look.steps,
+        "seconds": round(look.seconds, 2),
+        "steps_per_second": round(look.rate),
+        "finished": look.step >= look.steps,
+        **{name: None if value != value else round(value, 6) for name, value in look.metrics.items()},
+    }
+
+
+def told(result: dict[str, Any]) -> str:
+    lap = f", lap {result['lap_time']:.2f} s" if result.get("lap_time") else ""
+    return (
+        f"{result['run']}: {result['step']:,} steps in {result['seconds']:.0f} s "
+        f"({result['steps_per_second']:,} a second), success {100 * (result.get('success') or 0):.0f} %{lap}"
+    )
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score the policy of a run on a plant; writes episodes and summary.json into the run."""
+
+    run: tyro.conf.Positional[Path]
+    """folder of the run"""
+    plant: str = "fast"
+    """what moves the bodies"""
+    episodes: int = 512
+    checkpoint: str = "last"
+    """last, best, or a step"""
+    seed: int | None = None
+    """of the starts; by default one that training never used"""
+    json: bool = False
+    """print one JSON object and nothing else on standard output"""
+
+
+def command_evaluate(words: list[str]) -> int:
+    request = parse(Evaluate, words, "evaluate")
+    summary = evaluate(request)
+    give(summary, request.json, lambda: print(scored(summary)))
+    return 0
+
+
+def evaluate(request: Evaluate) -> dict[str, Any]:
+    from .experiment import nearest
+    from .run import Run
+
+    run = Run.open(request.run)
+    configure(1)
+    from .evaluate.episode import PLANTS
+    from .evaluate.episode import evaluate as evaluation
+    from .progress import Count
+
+    if request.plant not in PLANTS:
+        raise RequestError(f"there is no plant '{request.plant}'{nearest(request.plant, PLANTS)}")
+    if request.episodes < 1:
+        raise RequestError("--episodes must be at least 1")
+    with Count(f"{request.plant} plant", request.episodes) as count:
+        return evaluation(
+            run, request.plant, request.episodes, request.seed, request.checkpoint, watch=count.look
+        )
+
+
+def scored(summary: dict[str, Any]) -> str:
+    own = {k: v for k, v in summary.items() if isinstance(v, float) and k not in ("success_rate", "seconds")}
+    rest = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in own.items())
+    return (
+        f"{summary['plant']}: {100 * summary['success_rate']:.1f} % of {summary['episodes']} episodes succeed; {rest}"
+    )
+
+
+@dataclass(frozen=True)
+class Video:
+    """Film a run: from above and from behind. Evaluates it first if that was not done."""
+
+    run: tyro.conf.Positional[Path]
+    plant: str = "fast"
+    drones: int = 8
+    """episodes shown at once"""
+    seconds: float = 20.0
+    json: bool = False
+
+
+def command_video(words: list[str]) -> int:
+    request = parse(Video, words, "video")
+    path = video(request)
+    give({"video": str(path)}, request.json, lambda: print(path))
+    return 0
+
+
+def video(request: Video) -> Path:
+    from .run import Run
+
+    run = Run.open(request.run)
+    if not (run.episodes(request.plant) / "summary.json").exists():
+        evaluate(Evaluate(request.run, request.plant))
+    from .progress import Count
+    from .report.video import film
+
+    with Count("video", 1) as count:
+        return film(run, request.plant, request.drones, request.seconds, watch=count.look)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One self-contained HTML page about a run. Evaluates and films it first if that was not done."""
+
+    run: tyro.conf.Positional[Path]
+    json: bool = False
+
+
+def command_report(words: list[str]) -> int:
+    request = parse(Report, words, "report")
+    path = report(request)
+    give({"report": str(path)}, request.json, lambda: print(path))
+    return 0
+
+
+def report(request: Report) -> Path:
+    from .run import Run
+
+    run = Run.open(request.run)
+    if not run.summaries():
+        evaluate(Evaluate(request.run))
+    if not any(run.videos):
+        video(Video(request.run))
+    from .report.page import write
+
+    return write(run)
+
+
+def command_pipeline(words: list[str]) -> int:
+    began = time.perf_counter()
+    run, _, where = training_request(words, "pipeline")
+    trained = train(run, where.resume)
+    if not trained["finished"]:
+        return 1
+    summary = evaluate(Evaluate(run.folder))
+    film = video(Video(run.folder))
+    page = report(Report(run.folder))
+    result = {"run": str(run.folder), "training": trained, "evaluation": summary, "video": str(film)}
+    result |= {"report": str(page), "seconds": round(time.perf_counter() - began, 1)}
+
+    def words_for() -> None:
+        print(f"Report:   {page.resolve()}")
+        print(f"Trained:  {told(trained)}")
+        print(f"Achieved: {scored(summary)}")
+
+    give(result, where.json, words_for)
+    return 0
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Throughput on this machine, and where the time goes."""
+
+    what: tyro.conf.Positional[Literal["sim", "train", "memory"]] = "sim"
+    """sim: worlds alone; train: learning too; memory: what a world takes"""
+    task: str = "racing"
+    preset: str = "racing"
+    worlds: int = 4096
+    devices: int = 1
+    """1 gives figures for one core; 0 is all of them"""
+    json: bool = False
+
+
+def command_bench(words: list[str]) -> int:
+    request = parse(Bench, words, "bench")
+    from .experiment import PRESETS, TASKS, nearest
+
+    if request.task not in TASKS:
+        raise RequestError(f"there is no task '{request.task}'{nearest(request.task, TASKS)}")
+    if request.preset not in PRESETS:
+        raise RequestError(f"there is no preset '{request.preset}'{nearest(request.preset, PRESETS)}")
+    if request.worlds < 1:
+        raise RequestError("--worlds must be at least 1")
+    configure(request.devices)
+    from . import bench
+
+    if request.what == "sim":
+        result = bench.sim(request.task, request.worlds, say)
+    elif request.what == "train":
+        result = bench.train(request.preset, say)
+    else:
+        result = bench.memory(request.preset, request.worlds, say)
+    give(result, request.json, lambda: print("\n".join(f"{k:24} {v}" for k, v in result.items())))
+    return 0
+
+
+@dataclass(frozen=True)
+class Plain:
+    """No options but --json."""
+
+    json: bool = False
+
+
+def command_list(words: list[str]) -> int:
+    request = parse(Plain, words, "list")
+    configure()
+    import jax
+
+    from .dynamics.control import CONTROLS
+    from .dynamics.quadrotor import VEHICLES
+    from .evaluate.episode import PLANTS
+    from .experiment import LEARNERS, PRESETS, TASKS
+    from .tasks.racing import TRACKS
+
+    devices = [f"{d.platform}:{d.device_kind}" for d in jax.devices()]
+    result = {
+        "presets": {name: preset.as_dict() for name, preset in PRESETS.items()},
+        "tasks": list(TASKS),
+        "algorithms": list(LEARNERS),
+        "plants": list(PLANTS),
+        "tracks": list(TRACKS),
+        "vehicles": list(VEHICLES),
+        "actions": list(CONTROLS),
+        "devices": devices,
+    }
+
+    def words_for() -> None:
+        for name, preset in PRESETS.items():
+            task = type(preset.task).__name__
+            print(f"preset     {name:20} {task} on '{preset.task.track}', {preset.steps / 1e6:.0f} M steps")
+        for name in ("tasks", "algorithms", "plants", "tracks", "vehicles", "actions", "devices"):
+            print(f"{name:10} {', '.join(result[name])}")
+
+    give(result, request.json, words_for)
+    return 0
+
+
+def command_doctor(words: list[str]) -> int:
+    request = parse(Plain, words, "doctor")
+    configure()
+    from .doctor import examine
+
+    findings = examine()
+    give({"findings": findings}, request.json, lambda: print("\n".join(f["text"] for f in findings)))
+    return 0 if all(finding["good"] or not finding["needed"] for finding in findings) else 1
+
+
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "list": command_list,
+    "train": command_train,
+    "evaluate": command_evaluate,
+    "video": command_video,
+    "report": command_report,
+    "pipeline": command_pipeline,
+    "bench": command_bench,
+    "doctor": command_doctor,
+}
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = sys.argv[1:] if words is None else words
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"slipstream {__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        from .experiment import nearest
+
+        say(f"slipstream: there is no command '{words[0]}'{nearest(words[0], COMMANDS)}")
+        return 2
+    return guarded(COMMANDS[words[0]], words[1:])
+
+
+def guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
+    """Errors a person can put right come as one line, not as a traceback."""
+    from .checkpoint import CheckpointError
+    from .run import RunError
+
+    try:
+        return command(words)
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 2
+    except (RequestError, RunError, ValueError) as error:
+        if os.environ.get("SLIPSTREAM_TRACEBACK"):
+            raise
+        say(f"slipstream: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say("slipstream: stopped")
+        return 1
+    except CheckpointError as error:
+        say(f"slipstream: {error}")
+        return 1
+    except Exception as error:
+        from .evaluate.plant import PlantError
+        from .training import TrainingError
+
+        if not isinstance(error, TrainingError | PlantError):
+            raise
+        say(f"slipstream: {error}")
+        return 1
+
+
+def entry() -> None:
+    """What the installed command calls."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    entry()

@@ -1,0 +1,203 @@
+"""Flying many episodes on a plant, keeping their records, and summing them up."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..chance import Chance
+from ..env import pick
+from ..run import Run, RunError, finite, write_text
+from ..training import trainer_of
+from .fast import FastPlant
+from .plant import Plant, PlantError, Task
+
+PLANTS: dict[str, Callable[[], Plant]] = {"fast": FastPlant}
+UNSEEN = 1_000_003
+"""Added to the seed of a training, so that no start of an evaluation was trained on."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The record of one attempt: arrays over time, what stood around, and how it was judged."""
+
+    steps: dict[str, np.ndarray]
+    scenery: dict[str, np.ndarray]
+    figures: dict[str, float]
+    control_dt: float
+
+    @property
+    def length(self) -> int:
+        return len(next(iter(self.steps.values())))
+
+    def save(self, path: Path) -> None:
+        arrays = {f"steps/{name}": value for name, value in self.steps.items()}
+        arrays |= {f"scenery/{name}": value for name, value in self.scenery.items()}
+        arrays |= {f"figures/{name}": np.float32(value) for name, value in self.figures.items()}
+        np.savez_compressed(path, control_dt=np.float32(self.control_dt), **arrays)  # pyright: ignore[reportArgumentType]
+
+    @classmethod
+    def load(cls, path: Path) -> "Episode":
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                parts: dict[str, dict[str, Any]] = {"steps": {}, "scenery": {}, "figures": {}}
+                for name in stored.files:
+                    group, _, rest = name.partition("/")
+                    if rest and group in parts:
+                        parts[group][rest] = stored[name]
+                dt = float(stored["control_dt"])
+        except (OSError, ValueError, KeyError) as error:
+            raise RunError(f"{path} is damaged; evaluate again") from error
+        figures = {name: float(value) for name, value in parts["figures"].items()}
+        return cls(parts["steps"], parts["scenery"], figures, dt)
+
+
+@dataclass(frozen=True)
+class Flown:
+    """Everything an evaluation found out."""
+
+    figures: dict[str, np.ndarray]  # one number an episode
+    episodes: list[Episode]  # the first few, whole
+
+
+def fly(
+    task: Task,
+    policy: Any,
+    plant: Plant,
+    episodes: int,
+    seed: int,
+    keep: int = 16,
+    watch: Callable[[int, int], None] = lambda ended, episodes: None,
+) -> Flown:
+    """Fly that many episodes side by side until each has ended, and record the first `keep`."""
+    start = jax.jit(jax.vmap(lambda world: task.reset(Chance.of(seed, world))))
+
+    @jax.jit
+    def decide(states: Any) -> tuple[Any, Any]:
+        action, _ = policy.act(jax.vmap(task.observe)(states))
+        return jax.vmap(task.command)(states, action)
+
+    @jax.jit
+    def score(before: Any, commanded: Any, bodies: Any) -> Any:
+        # An episode that has ended stays as it ended, so that its figures are those of its end.
+        after = jax.vmap(task.judge)(commanded, bodies)
+        if task.spec.agents == 1:
+            return jax.vmap(pick)(before.ended, before, after)
+        over = before.ended
+        after = replace_flags(before, after, over)
+        return jax.vmap(pick)(jnp.all(over, axis=1), before, after)
+
+    record = jax.jit(lambda states: jax.vmap(task.record)(jax.tree.map(lambda x: x[:keep], states)))
+    states = start(jnp.arange(episodes))
+    keep = min(keep, episodes)
+    scenery = jax.device_get(jax.vmap(task.scenery)(jax.tree.map(lambda x: x[:keep], states)))
+    plant.start(task, states)
+    rows, flags = [jax.device_get(record(states))], []
+    try:
+        ended = np.zeros(episodes, bool)
+        while not ended.all():
+            commanded, commands = decide(states)
+            plant.command(commanded, commands)
+            states = score(states, commanded, plant.sense())
+            rows.append(jax.device_get(record(states)))
+            now = np.asarray(states.ended).reshape(episodes, -1).all(axis=1)
+            flags.append(~ended[:keep])
+            ended = now
+            watch(int(ended.sum()), episodes)
+    finally:
+        plant.close()
+    figures = jax.device_get(jax.jit(jax.vmap(task.figures))(states))
+    lengths = 1 + np.sum(flags, axis=0)
+    kept = [
+        Episode(
+            {name: np.stack([row[name][i] for row in rows[: lengths[i]]]) for name in rows[0]},
+            {name: value[i] for name, value in scenery.items()},
+            {name: float(np.mean(value[i])) for name, value in figures.items()},
+            task.spec.control_dt,
+        )
+        for i in range(keep)
+    ]
+    return Flown({name: np.asarray(value).reshape(-1) for name, value in figures.items()}, kept)
+
+
+def replace_flags(before: Any, after: Any, over: Any) -> Any:
+    """Agents that have ended keep their ends and what was counted for them until the others have ended too."""
+    progress = jax.tree.map(
+        lambda new, old: jnp.where(over, old, new) if new.shape == over.shape else new, after.progress, before.progress
+    )
+    return type(after)(
+        **{
+            **{name: getattr(after, name) for name in after.__dataclass_fields__},
+            "progress": progress,
+            "terminated": jnp.where(over, before.terminated, after.terminated),
+            "truncated": jnp.where(over, before.truncated, after.truncated),
+        }
+    )
+
+
+def policies(run: Run, which: str = "last") -> tuple[int, list[Any]]:
+    """The trained policies of a run, one for each seed, and the step they are from."""
+    experiment = run.experiment
+    shape = trainer_of(experiment).shape.policy
+    step, stored = run.load(shape, which, prefix=".policy")
+    if experiment.seeds == 1:
+        return step, [jax.device_put(stored)]
+    return step, [jax.device_put(jax.tree.map(lambda x, i=i: x[i], stored)) for i in range(experiment.seeds)]
+
+
+def evaluate(
+    run: Run,
+    plant: str = "fast",
+    episodes: int = 512,
+    seed: int | None = None,
+    which: str = "last",
+    keep: int = 16,
+    watch: Callable[[int, int], None] = lambda ended, episodes: None,
+) -> dict[str, Any]:
+    """Score a run on a plant and write episodes and summary.json into it."""
+    if plant not in PLANTS:
+        raise PlantError(f"the plant '{plant}' cannot be used here")
+    if episodes < 1:
+        raise ValueError("at least 1 episode is needed")
+    experiment = run.experiment
+    task = experiment.task
+    seed = experiment.seed + UNSEEN if seed is None else seed
+    step, trained = policies(run, which)
+    began = time.perf_counter()
+    flown = [fly(task, policy, PLANTS[plant](), episodes, seed, keep, watch) for policy in trained]
+    seconds = time.perf_counter() - began
+    figures = {name: np.concatenate([f.figures[name] for f in flown]) for name in flown[0].figures}
+    summary: dict[str, Any] = {
+        "plant": plant,
+        "episodes": episodes * len(flown),
+        "success_rate": float(np.mean(figures["success"])),
+        "score_mean": float(np.mean(figures["score"])),
+        "score_std": float(np.std(figures["score"])),
+        **task.summary(figures),
+        "checkpoint": step,
+        "seed": seed,
+        "seconds": round(seconds, 2),
+    }
+    if len(flown) > 1:
+        summary["seeds"] = [
+            {"success_rate": float(np.mean(f.figures["success"])), **task.summary(f.figures)} for f in flown
+        ]
+    summary = json.loads(json.dumps(summary), parse_constant=lambda _: None)
+    folder = run.episodes(plant)
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for number, episode in enumerate(flown[0].episodes):
+            episode.save(folder / f"{number:04d}.npz")
+        np.savez_compressed(folder / "figures.npz", **figures)  # pyright: ignore[reportArgumentType]
+        write_text(folder / "summary.json", json.dumps({k: finite(v) for k, v in summary.items()}, indent=1) + "\n")
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {error.strerror}") from error
+    return summary

@@ -1,0 +1,113 @@
+"""An experiment is a task, a learner and a budget; presets are experiments with a name."""
+
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from .learn.ppo import Ppo
+from .tasks.racing import Racing
+
+Task = TypeVar("Task")
+Learner = TypeVar("Learner")
+
+TASKS: dict[str, type] = {"racing": Racing}
+LEARNERS: dict[str, type] = {"ppo": Ppo}
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[Task, Learner]):
+    """What is trained, how, and for how long."""
+
+    task: Task
+    learner: Learner
+    steps: int = 30_000_000
+    """steps of all worlds together; schedules run over them"""
+    seed: int = 0
+    seeds: int = 1
+    """how many seeds train at once"""
+    devices: int = 0
+    """devices to train on; 0 is all of them, and on a CPU every core is one"""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.seeds < 1 or self.devices < 0 or not 0 <= self.seed < 2**31:
+            raise ValueError("steps and seeds must be at least 1, devices and seed not negative")
+
+    @property
+    def updates(self) -> int:
+        return max(1, round(self.steps / self.learner.samples))  # pyright: ignore[reportAttributeAccessIssue]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data: names of task and learner, and every field."""
+        return {
+            "task": {"name": name_of(TASKS, self.task), **dataclasses.asdict(self.task)},  # pyright: ignore[reportArgumentType]
+            "learner": {"name": name_of(LEARNERS, self.learner), **dataclasses.asdict(self.learner)},  # pyright: ignore[reportArgumentType]
+            **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)[2:]},
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "Experiment[Any, Any]":
+        """The experiment that `as_dict` described; anything else is refused in words."""
+        if not isinstance(data, dict):
+            raise ValueError("an experiment is an object with task, learner and settings")
+        parts = {
+            name: build(table, name, data.get(name))
+            for name, table in (("task", TASKS), ("learner", LEARNERS))
+        }
+        rest = {name: value for name, value in data.items() if name not in parts}
+        return cls(**parts, **checked(cls, rest, "experiment"))
+
+
+def name_of(table: dict[str, type], part: Any) -> str:
+    return next(name for name, kind in table.items() if type(part) is kind)
+
+
+def build(table: dict[str, type], what: str, data: Any) -> Any:
+    """A task or learner from its name and fields."""
+    if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+        raise ValueError(f"the {what} of an experiment needs a name")
+    kind = table.get(data["name"])
+    if kind is None:
+        raise ValueError(f"there is no {what} '{data['name']}'{nearest(data['name'], table)}")
+    return kind(**checked(kind, {k: v for k, v in data.items() if k != "name"}, what))
+
+
+def checked(kind: type, values: dict[str, Any], what: str) -> dict[str, Any]:
+    """`values`, if every one of them is a field of `kind` and of its type."""
+    hints = typing.get_type_hints(kind)
+    fields = {f.name for f in dataclasses.fields(kind)} - {"task", "learner"}
+    result = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise ValueError(f"a {what} has no field '{name}'{nearest(name, fields)}")
+        default = hints[name]
+        if isinstance(value, list):
+            value = tuple(value)
+        plain = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}.get(default)
+        wrong_bool = isinstance(value, bool) and default is not bool
+        if plain and (not isinstance(value, plain) or wrong_bool):
+            raise ValueError(f"{what} field '{name}' takes {default.__name__}, not {value!r}")
+        result[name] = float(value) if default is float else value
+    return result
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """The end of an error: the nearest valid choice, and all of them."""
+    choices = sorted(choices)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.4)
+    return (f"; did you mean '{near[0]}'?" if near else "") + f" (choose from {', '.join(choices)})"
+
+
+racing = Experiment(
+    task=Racing(progress_reward=1.0, gate_reward=1.0, miss_reward=-2.0, crash_reward=-2.0),
+    learner=Ppo(worlds=1024, length=32, epochs=2, minibatches=8, rate=1e-3, schedule="adaptive"),
+    steps=40_000_000,
+)
+
+PRESETS: dict[str, Experiment[Any, Any]] = {
+    "racing": racing,
+    "racing-generated": replace(racing, task=replace(racing.task, track="generated")),
+}
+"""What `slipstream train` knows by name."""

@@ -1,0 +1,104 @@
+"""Progress on a terminal: a live bar where there is one, a line now and then where there is not."""
+
+import math
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.text import Text
+
+from .training import Look
+
+
+def brief(number: float) -> str:
+    """1 234 567 as 1.2 M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(number) >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f}"
+
+
+def clock(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "-:--"
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def told(look: Look) -> str:
+    """What a person wants to know while waiting."""
+    metrics = look.metrics
+    parts = [f"{brief(look.rate)} steps/s", f"reward {metrics.get('reward', math.nan):+.3f}"]
+    if "success" in metrics:
+        share = metrics["success"]
+        parts.append(f"success {'-' if math.isnan(share) else f'{100 * share:.0f} %'}")
+    if not math.isnan(metrics.get("lap_time", math.nan)):
+        parts.append(f"lap {metrics['lap_time']:.2f} s")
+    return " · ".join(parts)
+
+
+class TellColumn(ProgressColumn):
+    """Whatever the task's `tell` field says."""
+
+    def render(self, task: Any) -> Text:
+        return Text(task.fields["tell"])
+
+
+class Bar:
+    """The live bar of a training."""
+
+    def __init__(self, name: str) -> None:
+        self.console = Console(stderr=True)
+        self.live = self.console.is_terminal
+        columns = TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TellColumn()
+        self.progress = Progress(*columns, console=self.console, transient=False, refresh_per_second=4)
+        self.task = self.progress.add_task(name, total=1.0, tell="starting")
+        self.told = time.monotonic()
+
+    def __enter__(self) -> "Bar":
+        if self.live:
+            self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        if self.live:
+            self.progress.stop()
+
+    def look(self, look: Look) -> None:
+        text = f"{told(look)} · {clock(look.left)} left"
+        if self.live:
+            self.progress.update(self.task, completed=look.step / look.steps, tell=text)
+        elif time.monotonic() - self.told > 10.0 or look.step >= look.steps:
+            self.told = time.monotonic()
+            print(f"{100 * look.step / look.steps:3.0f} %  {brief(look.step)} steps  {text}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        if self.live:
+            self.progress.update(self.task, tell=text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+class Count:
+    """A bar that counts to an end."""
+
+    def __init__(self, name: str, total: int) -> None:
+        console = Console(stderr=True)
+        self.live = console.is_terminal
+        self.progress = Progress(TextColumn("{task.description}"), BarColumn(24), TellColumn(), console=console)
+        self.task = self.progress.add_task(name, total=total, tell="")
+
+    def __enter__(self) -> "Count":
+        if self.live:
+            self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        if self.live:
+            self.progress.stop()
+
+    def look(self, done: int, total: int) -> None:
+        if self.live:
+            self.progress.update(self.task, completed=done, total=total, tell=f"{done} of {total}")

@@ -1,0 +1,180 @@
+"""Charts as SVG text: no plotting library, nothing to load, sharp at every size."""
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+WIDTH, HEIGHT = 560, 300
+LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 40
+INK, FAINT, ACCENT, SECOND = "#334155", "#e2e8f0", "#2563eb", "#ea580c"
+SPEEDS = ((0.0, (37, 99, 235)), (0.35, (14, 165, 160)), (0.65, (234, 179, 8)), (1.0, (220, 38, 38)))
+"""The colours of slow to fast."""
+
+
+def colour_of(share: float) -> tuple[int, int, int]:
+    """Blue for 0, by green and yellow to red for 1."""
+    share = min(max(share, 0.0), 1.0)
+    for (low, a), (high, b) in zip(SPEEDS, SPEEDS[1:], strict=False):
+        if share <= high:
+            t = (share - low) / (high - low)
+            return tuple(round(x + t * (y - x)) for x, y in zip(a, b, strict=True))  # pyright: ignore[reportReturnType]
+    return SPEEDS[-1][1]
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Round numbers between `low` and `high`."""
+    span = max(high - low, 1e-12)
+    step = 10.0 ** math.floor(math.log10(span / count))
+    step = next(step * m for m in (1, 2, 2.5, 5, 10) if span / (step * m) <= count)
+    first = math.ceil(low / step - 1e-9)
+    return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def label(value: float) -> str:
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:g} {unit}"
+    return f"{value:g}"
+
+
+class Axes:
+    """A frame with ticks, and the map from data to the page."""
+
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], x_name: str, y_name: str) -> None:
+        self.x_range, self.y_range = widened(*x), widened(*y)
+        self.parts: list[str] = []
+        for value in ticks(*self.x_range):
+            px = self.px(value)
+            self.parts.append(f'<line x1="{px:.1f}" x2="{px:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="grid"/>')
+            self.parts.append(f'<text x="{px:.1f}" y="{HEIGHT - BOTTOM + 16}" class="tick mid">{label(value)}</text>')
+        for value in ticks(*self.y_range):
+            py = self.py(value)
+            self.parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{py:.1f}" y2="{py:.1f}" class="grid"/>')
+            self.parts.append(f'<text x="{LEFT - 6}" y="{py + 4:.1f}" class="tick end">{label(value)}</text>')
+        self.parts.append(f'<text x="{(LEFT + WIDTH) / 2}" y="{HEIGHT - 6}" class="name mid">{escape(x_name)}</text>')
+        self.parts.append(
+            f'<text transform="translate(12 {HEIGHT / 2 - 10}) rotate(-90)" class="name mid">{escape(y_name)}</text>'
+        )
+
+    def px(self, x: float) -> float:
+        low, high = self.x_range
+        return LEFT + (x - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def py(self, y: float) -> float:
+        low, high = self.y_range
+        return HEIGHT - BOTTOM - (y - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    def svg(self) -> str:
+        return svg("".join(self.parts), WIDTH, HEIGHT)
+
+
+def widened(low: float, high: float) -> tuple[float, float]:
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def svg(body: str, width: float, height: float) -> str:
+    return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" xmlns="http://www.w3.org/2000/svg">{body}</svg>'
+
+
+def lines(
+    series: dict[str, tuple[Sequence[float], Sequence[float | None]]],
+    x_name: str,
+    y_name: str,
+    y_range: tuple[float, float] | None = None,
+    spread: tuple[Sequence[float], Sequence[float | None]] | None = None,
+) -> str:
+    """Curves over a common axis; `spread` is a band around the first one."""
+    points = {
+        name: [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)]
+        for name, (xs, ys) in series.items()
+    }
+    everything = [p for curve in points.values() for p in curve] or [(0.0, 0.0), (1.0, 1.0)]
+    xs, ys = [p[0] for p in everything], [p[1] for p in everything]
+    axes = Axes((min(xs), max(xs)), y_range or (min(ys), max(ys)), x_name, y_name)
+    first = next(iter(points.values()))
+    if spread is not None and first:
+        around = {x: s for x, s in zip(*spread, strict=True) if s is not None and math.isfinite(s)}
+        upper = [(x, y + around.get(x, 0.0)) for x, y in first]
+        lower = [(x, y - around.get(x, 0.0)) for x, y in reversed(first)]
+        path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in upper + lower)
+        axes.parts.append(f'<polygon points="{path}" fill="{ACCENT}" opacity="0.15"/>')
+    for (name, curve), colour in zip(points.items(), (ACCENT, SECOND, "#16a34a", "#9333ea"), strict=False):
+        path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in curve)
+        axes.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        if len(points) > 1:
+            y = TOP + 14 + 16 * list(points).index(name)
+            axes.parts.append(f'<text x="{LEFT + 10}" y="{y}" class="tick" fill="{colour}">{escape(name)}</text>')
+    return axes.svg()
+
+
+def histogram(values: np.ndarray, x_name: str, y_name: str, bins: int = 30) -> str:
+    """How often which value came up."""
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return svg('<text x="20" y="40" class="name">no episode gave this figure</text>', WIDTH, 80)
+    low, high = np.quantile(values, [0.0, 0.995])
+    counts, edges = np.histogram(values, bins, range=widened(float(low), float(high)))
+    axes = Axes((edges[0], edges[-1]), (0.0, float(counts.max())), x_name, y_name)
+    for count, a, b in zip(counts, edges, edges[1:], strict=False):
+        x, y = axes.px(a), axes.py(float(count))
+        axes.parts.append(
+            f'<rect x="{x + 0.5:.1f}" y="{y:.1f}" width="{max(axes.px(b) - x - 1, 0.5):.1f}" '
+            f'height="{HEIGHT - BOTTOM - y:.1f}" fill="{ACCENT}" opacity="0.8"/>'
+        )
+    middle = axes.px(float(np.mean(values)))
+    axes.parts.append(
+        f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" '
+        f'stroke="{SECOND}" stroke-width="2" stroke-dasharray="5 3"/>'
+        f'<text x="{middle + 5:.1f}" y="{TOP + 12}" class="tick" fill="{SECOND}">mean {np.mean(values):.2f}</text>'
+    )
+    return axes.svg()
+
+
+def shares(parts: dict[str, float]) -> str:
+    """One bar, divided."""
+    colours = (ACCENT, "#14b8a6", "#eab308", SECOND, "#9333ea")
+    body, x = [], 0.0
+    for (name, share), colour in zip(parts.items(), colours, strict=False):
+        width = max(share, 0.0) * WIDTH
+        body.append(f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="34" fill="{colour}"/>')
+        x += width
+    for i, ((name, share), colour) in enumerate(zip(parts.items(), colours, strict=False)):
+        left = 140 * i
+        body.append(f'<rect x="{left}" y="46" width="11" height="11" fill="{colour}"/>')
+        body.append(f'<text x="{left + 16}" y="56" class="tick">{escape(name)} {100 * share:.1f} %</text>')
+    return svg("".join(body), WIDTH, 64)
+
+
+def track(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: float) -> str:
+    """Gates and flown paths seen from above, each path coloured by its speed."""
+    points = np.concatenate([gates[:, :2], *[p[:, :2] for p, _ in paths]])
+    (x0, y0), (x1, y1) = points.min(axis=0) - 1.5, points.max(axis=0) + 1.5
+    scale = 760 / max(x1 - x0, 1e-6)
+    width, height = 760.0, (y1 - y0) * scale
+    fastest = max((float(np.max(speed)) for _, speed in paths), default=1.0)
+
+    def at(x: float, y: float) -> str:
+        return f"{(x - x0) * scale:.1f},{(y1 - y) * scale:.1f}"
+
+    body = []
+    for path, speed in paths:
+        step = 3
+        for i in range(0, len(path) - step, step):
+            red, green, blue = colour_of(float(speed[i]) / fastest)
+            body.append(
+                f'<polyline points="{at(*path[i, :2])} {at(*path[i + step, :2])}" '
+                f'stroke="rgb({red},{green},{blue})" stroke-width="1.6" stroke-opacity="0.75"/>'
+            )
+    for number, (x, y, z, cos, sin) in enumerate(gates, start=1):
+        dx, dy = -sin * outer / 2, cos * outer / 2
+        body.append(f'<polyline points="{at(x - dx, y - dy)} {at(x + dx, y + dy)}" stroke="{INK}" stroke-width="5"/>')
+        body.append(f'<polyline points="{at(x, y)} {at(x + cos, y + sin)}" stroke="{INK}" stroke-width="2"/>')
+        tx, ty = at(x + dx * 1.35 - cos * 0.3, y + dy * 1.35 - sin * 0.3).split(",")
+        body.append(f'<text x="{tx}" y="{ty}" class="name mid">{number} ({z:.1f} m)</text>')
+    for i in range(60):
+        red, green, blue = colour_of(i / 59)
+        body.append(f'<rect x="{10 + 2 * i}" y="{height - 18:.1f}" width="2.2" height="8" fill="rgb({red},{green},{blue})"/>')
+    body.append(f'<text x="136" y="{height - 10:.1f}" class="tick">0 to {fastest:.1f} m/s</text>')
+    return svg("".join(body), width, height)

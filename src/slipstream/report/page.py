@@ -1,0 +1,200 @@
+"""One self-contained HTML page about a run: what was trained, how it learned, how it flies, where the time went."""
+
+import base64
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from .. import __version__
+from ..evaluate.episode import Episode
+from ..run import Run, finite, write_text
+from ..tasks.racing.track import OUTER
+from . import charts
+
+TEMPLATE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ name }} · Slipstream</title>
+<style>
+:root{color-scheme:light}
+body{font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:#1e293b;background:#f1f5f9;margin:0}
+main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}
+h1{font-size:30px;margin:0}h2{font-size:18px;margin:0 0 10px}p{margin:6px 0}
+.lead{color:#475569;margin-bottom:18px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:12px;margin:18px 0}
+.tile,section{background:#fff;border-radius:12px;box-shadow:0 1px 3px #0f172a1f}
+.tile{padding:14px 16px}.tile b{display:block;font-size:25px;color:#0f172a;font-variant-numeric:tabular-nums}
+.tile span{color:#64748b;font-size:13px}
+section{padding:18px 20px;margin:14px 0}.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(430px,1fr));gap:0 26px}
+svg,video{width:100%;height:auto;display:block;border-radius:8px}
+svg .grid{stroke:#e2e8f0}svg text{font:12px system-ui,sans-serif;fill:#475569}svg .name{fill:#334155}
+svg .mid{text-anchor:middle}svg .end{text-anchor:end}
+table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
+td,th{padding:4px 10px 4px 0;text-align:left;border-bottom:1px solid #e2e8f0;vertical-align:top}
+code,pre{font:13px ui-monospace,monospace;background:#f1f5f9;border-radius:5px}code{padding:1px 5px}pre{padding:10px;overflow-x:auto}
+details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}
+</style></head><body><main>
+<h1>{{ name }}</h1>
+<p class="lead">{{ task }} with {{ learner }}, {{ worlds }} worlds on {{ devices }}, {{ steps }} steps in {{ wall }}.</p>
+<div class="tiles">{% for value, text in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ text }}</span></div>{% endfor %}</div>
+{% for title, data in videos %}<section><h2>{{ title }}</h2>
+<video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
+<p class="note">Left: from above, trails coloured by speed. Right: behind the leading drone; its next gate is orange.</p></section>{% endfor %}
+<section><h2>Learning</h2><div class="two"><div>{{ success_curve }}</div><div>{{ reward_curve }}</div></div>
+<p class="note">During training, with exploration{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
+<section><h2>Flight</h2>{{ track }}
+<p class="note">{{ path_count }} evaluation episodes seen from above. Numbers are gates in order, with the height of their centre.</p></section>
+<section><h2>Lap times</h2><div class="two"><div>{{ laps }}</div><div>{{ flying }}</div></div></section>
+<section><h2>Evaluation</h2><table><tr><th></th>{% for plant in summaries %}<th>{{ plant }}</th>{% endfor %}</tr>
+{% for key in keys %}<tr><td>{{ key.replace("_", " ") }}</td>{% for s in summaries.values() %}<td>{{ shown(s.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
+</table></section>
+<section><h2>Throughput, and where the time goes</h2><div class="two"><div>{{ speed_curve }}</div>
+<div>{% if share %}{{ share }}<p>{{ rate_text }}</p>{% endif %}</div></div></section>
+<section><h2>Settings</h2><details><summary>experiment.json</summary><pre>{{ settings }}</pre></details>
+<p>Do it again: <code>slipstream train --resume --run {{ folder }}</code> goes on from the last checkpoint,
+<code>slipstream evaluate {{ folder }} --episodes 512</code> scores it.</p>
+<p class="note">Slipstream {{ version }}, JAX {{ jax }}.</p></section>
+</main></body></html>
+"""
+
+
+def write(run: Run) -> Path:
+    """Write report.html into the run."""
+    write_text(run.report, page(run))
+    return run.report
+
+
+def page(run: Run) -> str:
+    import jax
+
+    experiment, metrics, summaries = run.experiment, run.metrics, run.summaries()
+    settings = experiment.as_dict()
+    last = metrics[-1] if metrics else {}
+    summary = summaries.get("fast") or next(iter(summaries.values()), {})
+    profile = profile_of(run)
+    figures = figures_of(run, "fast")
+    episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
+    million = [row["step"] / 1e6 for row in metrics]
+    environment = jinja2.Environment(autoescape=True)
+    safe = {
+        name: jinja2.utils.markupsafe.Markup(chart)
+        for name, chart in {
+            "success_curve": curve(metrics, million, "success", "episodes that finish a lap", (0.0, 1.0)),
+            "reward_curve": curve(metrics, million, "reward", "reward a step"),
+            "speed_curve": curve(metrics, million, "steps_per_second", "steps a second", skip=2),
+            "laps": charts.histogram(figures.get("lap_time", np.zeros(0)), "first lap from standing, s", "episodes"),
+            "flying": charts.histogram(figures.get("flying_lap", np.zeros(0)), "best flying lap, s", "episodes"),
+            "track": flown(episodes),
+            "share": charts.shares(profile["share"]) if profile else "",
+        }.items()
+    }
+    return environment.from_string(TEMPLATE).render(
+        name=run.name,
+        task=f"{settings['task']['name']} on the track ‘{settings['task'].get('track', '')}’",
+        learner=settings["learner"]["name"].upper(),
+        worlds=settings["learner"]["worlds"],
+        devices=f"{jax.default_backend()}",
+        steps=charts.label(last.get("step", 0)),
+        wall=minutes(last.get("seconds", 0.0)),
+        tiles=tiles(summary, last),
+        videos=[(f"Film ({p.stem} plant)", base64.b64encode(p.read_bytes()).decode()) for p in run.videos],
+        seeds=experiment.seeds,
+        path_count=len(episodes),
+        summaries=summaries,
+        keys=[key for key in summary if key not in ("plant", "seeds")],
+        shown=shown,
+        rate_text=rate_text(profile),
+        settings=json.dumps(settings, indent=1),
+        folder=run.folder,
+        version=__version__,
+        jax=jax.__version__,
+        **safe,
+    )
+
+
+def curve(
+    metrics: list[dict[str, Any]],
+    million: list[float],
+    name: str,
+    words: str,
+    y_range: tuple[float, float] | None = None,
+    skip: int = 0,
+) -> str:
+    values = [row.get(name) for row in metrics]
+    spread = [row.get(f"{name}_spread") for row in metrics]
+    band = (million[skip:], spread[skip:]) if any(s is not None for s in spread) else None
+    return charts.lines({name: (million[skip:], values[skip:])}, "million steps", words, y_range, band)
+
+
+def flown(episodes: list[Episode]) -> str:
+    """Paths of the episodes that share the first one's track."""
+    if not episodes:
+        return ""
+    gates = episodes[0].scenery["gates"]
+    paths = []
+    for episode in episodes:
+        if not np.allclose(episode.scenery["gates"], gates):
+            continue
+        position, velocity = episode.steps["position"], episode.steps["velocity"]
+        for agent in range(position.shape[1]) if position.ndim == 3 else [None]:
+            place = position if agent is None else position[:, agent]
+            speed = np.linalg.norm(velocity if agent is None else velocity[:, agent], axis=-1)
+            paths.append((place[:900], speed[:900]))
+    return charts.track(gates, paths, OUTER)
+
+
+def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:
+    path = run.episodes(plant) / "figures.npz"
+    if not path.exists():
+        return {}
+    with np.load(path, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def profile_of(run: Run) -> dict[str, Any] | None:
+    """Where the time of an update goes; measured once and kept in the run."""
+    path = run.folder / "profile.json"
+    if not path.exists():
+        from ..bench import profile
+
+        write_text(path, json.dumps(profile(run.experiment), indent=1) + "\n")
+    return json.loads(path.read_text())
+
+
+def rate_text(profile: dict[str, Any] | None) -> str:
+    if not profile:
+        return ""
+    return (
+        f"{profile['samples_per_second']:,.0f} samples a second with learning, on {profile['devices']} device(s); "
+        f"{profile['samples_per_cpu_second']:,.0f} for each second of CPU."
+    )
+
+
+def tiles(summary: dict[str, Any], last: dict[str, Any]) -> list[tuple[str, str]]:
+    """The figures one wants first."""
+    found = []
+    if summary:
+        found.append((f"{100 * summary['success_rate']:.1f} %", f"of {summary['episodes']} unseen starts finish a lap"))
+    for key, words in (("lap_time_mean", "mean first lap, from standing"), ("flying_lap_mean", "mean best flying lap")):
+        if summary.get(key):
+            found.append((f"{summary[key]:.2f} s", words))
+    if summary.get("gates_per_episode") is not None:
+        found.append((f"{summary['gates_per_episode']:.1f}", "gates an episode"))
+    if last:
+        found.append((minutes(last.get("seconds") or 0.0), "of training"))
+        found.append((charts.label(round(last.get("steps_per_second") or 0, -3)), "steps a second, learning included"))
+    return found
+
+
+def minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s" if seconds >= 60 else f"{seconds:.0f} s"
+
+
+def shown(value: Any) -> str:
+    value = finite(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
