@@ -29,7 +29,7 @@ class Look:
     step: int
     steps: int
     seconds: float
-    """Of training in all, with earlier sittings."""
+    """Of training in all, with compiling and earlier sittings."""
     rate: float
     """Steps a second since this sitting's first chunk."""
     metrics: dict[str, float]
@@ -61,6 +61,7 @@ def train(
     Whatever happens, the newest checkpoint is whole, and going on from it gives bit for bit the training
     that was not interrupted.
     """
+    began = time.perf_counter()
     experiment = run.experiment
     trainer = trainer_of(experiment)
     chunk_steps = trainer.chunk_length * experiment.learner.samples
@@ -80,7 +81,6 @@ def train(
     chunk = trainer.compile()
     say(f"compiled in {chunk.seconds:.1f} s for {trainer.mesh.size} device(s), {chunk.memory / 1e6:.0f} MB each")
 
-    began = time.perf_counter()
     first = first_step = saved = saved_step = None
     look = Look(step, total, before, 0.0, {})
     while step < total:

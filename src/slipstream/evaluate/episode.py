@@ -167,7 +167,7 @@ def evaluate(
     if episodes < 1:
         raise ValueError("at least 1 episode is needed")
     experiment = run.experiment
-    task = experiment.task
+    task = experiment.task.exam()
     seed = experiment.seed + UNSEEN if seed is None else seed
     step, trained = policies(run, which)
     began = time.perf_counter()

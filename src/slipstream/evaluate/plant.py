@@ -34,6 +34,10 @@ class Plant(Protocol):
 class Task(Env[Any], Protocol):
     """A task that a plant can be scored by: it commands and judges, and does not care who moved the body."""
 
+    def exam(self) -> "Task":
+        """The task as it is evaluated."""
+        ...
+
     def command(self, state: Any, action: Any) -> tuple[Any, Any]: ...
 
     def move(self, state: Any, command: Any) -> Any: ...

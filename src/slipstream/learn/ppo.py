@@ -61,7 +61,9 @@ class Ppo:
     rate_end: float = 0.0
     """share of the step size left at the end of a linear schedule"""
     target_kl: float = 0.01
-    """what an adaptive step size aims at"""
+    """what an adaptive step size aims at, for each minibatch"""
+    target_kl_end: float = 0.1
+    """share of target_kl that is aimed at in the end: small steps settle what large ones found"""
     discount: float = 0.99
     trace: float = 0.95
     clip: float = 0.2
@@ -142,7 +144,8 @@ class Ppo:
         if self.schedule == "linear":
             rate = jnp.float32(self.rate) * (1.0 - (1.0 - self.rate_end) * share)
         key, order = jax.random.split(train.key)
-        policy, optimiser, rate, metrics = self._improve(policy, train.optimiser, rate, batch, order, axis)
+        target_kl = self.target_kl * self.target_kl_end**share
+        policy, optimiser, rate, metrics = self._improve(policy, train.optimiser, rate, target_kl, batch, order, axis)
         train = PpoState(worlds, chances, policy, optimiser, rate, key, train.updates + 1)
         metrics |= {
             "reward": mean(moments.reward, moments.valid, axis),
@@ -185,7 +188,14 @@ class Ppo:
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch), policy
 
     def _improve(
-        self, policy: ActorCritic, optimiser: Any, rate: Array, batch: Batch, key: PRNGKeyArray, axis: str | None
+        self,
+        policy: ActorCritic,
+        optimiser: Any,
+        rate: Array,
+        target_kl: Array,
+        batch: Batch,
+        key: PRNGKeyArray,
+        axis: str | None,
     ) -> tuple[ActorCritic, Any, Array, Metrics]:
         """Several passes over the rows, shuffled in blocks: whole blocks copy faster than single rows."""
         rows = batch.advantage.shape[0]
@@ -204,7 +214,7 @@ class Ppo:
             weights = jax.tree.map(lambda w, s: w - rate * s, weights, step)
             if self.schedule == "adaptive":
                 kl = metrics["kl"]
-                factor = jnp.where(kl > 2.0 * self.target_kl, 1 / 1.5, jnp.where(kl < 0.5 * self.target_kl, 1.5, 1.0))
+                factor = jnp.where(kl > 2.0 * target_kl, 1 / 1.5, jnp.where(kl < 0.5 * target_kl, 1.5, 1.0))
                 rate = jnp.clip(rate * factor, 1e-5, 1e-2)
             return (weights, optimiser, rate), metrics | {"gradient": optax.global_norm(gradient)}
 

@@ -78,7 +78,7 @@ class Racing:
     choices: int = 3
     """levels of each component of a discrete action"""
     observation: Literal["body", "original"] = "body"
-    """body: the next two gates seen from the drone; original: the 20 numbers of isaac_drone_racer"""
+    """body: the next two gates seen from the drone, and its height; original: the 20 numbers of isaac_drone_racer"""
     agents: int = 1
     """drones on one track; they see the nearest other and can hit it"""
     physics_rate: int = 400
@@ -86,6 +86,8 @@ class Racing:
     integration: Literal[1, 4] = 1
     """order of integration: 1 or 4"""
     time_limit: float = 20.0
+    practice_limit: float = 0.0
+    """if positive, an attempt in training is cut short there, so that starts are practised as often as laps"""
     too_far: float = 20.0
     """distance from the next gate at which an attempt is given up"""
     starts: Literal["gates", "line", "grid"] = "gates"
@@ -178,8 +180,12 @@ class Racing:
             "discrete": Discrete(self.choices**4),
             "multidiscrete": MultiDiscrete((self.choices,) * 4),
         }
-        size = 20 if self.observation == "original" else 25 + 6 * (self.agents > 1)
+        size = 20 if self.observation == "original" else 26 + 6 * (self.agents > 1)
         return Spec(size, spaces[self.space], self.control_dt, self.agents)
+
+    def exam(self) -> "Racing":
+        """The task as it is evaluated: attempts run their full time."""
+        return replace(self, practice_limit=0.0)
 
     # Starting
 
@@ -339,7 +345,7 @@ class Racing:
             step=step,
             reward=reward,
             terminated=over,
-            truncated=jnp.broadcast_to(time >= self.time_limit, over.shape) & ~over,
+            truncated=jnp.broadcast_to(time >= (self.practice_limit or self.time_limit), over.shape) & ~over,
         )
 
     def _judge(
@@ -435,6 +441,8 @@ class Racing:
             *into(goal.normal).parts,
             *(into(following.centre - flight.position) * 0.1).parts,
             *into(following.normal).parts,
+            # Height matters near the ground; far up it should not drown the rest.
+            jnp.minimum(flight.position.z, 4.0) * 0.5,
             *race.sent[0].parts,
         ]
 
