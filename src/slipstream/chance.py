@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Int, Integer, UInt32
 
 from .struct import struct
 
-Word = UInt32[Array, ""]
+Word = UInt32[Array, "*b"]
+Index = Integer[Array, ""] | int
 Bound = Float[Array, ""] | float
 
 
@@ -33,7 +34,7 @@ class Chance:
     drawn: Word
 
     @classmethod
-    def of(cls, seed: int | Word, world: int | Word) -> "Chance":
+    def of(cls, seed: Index, world: Index) -> "Chance":
         """The stream of one world of a run, whatever device it lives on."""
         seed = mix(jnp.asarray(seed, jnp.uint32) + jnp.uint32(0x9E3779B9))
         world = jnp.asarray(world, jnp.uint32)
@@ -58,12 +59,12 @@ class Chance:
         centred = ((bits >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-22 - 1.0
         return jax.lax.erf_inv(centred) * (2.0**0.5 * scale), after
 
-    def fork(self, branch: int | Word) -> "Chance":
+    def fork(self, branch: Index) -> "Chance":
         """A stream of its own for a part of the world, such as one agent; this one is not advanced."""
         branch = mix(jnp.asarray(branch, jnp.uint32) + jnp.uint32(0xC2B2AE35))
         return replace(self, stream=mix(self.stream ^ branch), salt=mix(self.salt + branch))
 
-    def integer(self, count: int) -> tuple[Float[Array, ""], "Chance"]:
+    def integer(self, count: int) -> tuple[Int[Array, ""], "Chance"]:
         """A whole number in [0, count), as int32."""
         unit, after = self.uniform()
         return jnp.minimum((unit * count).astype(jnp.int32), count - 1), after

@@ -1,6 +1,6 @@
 """Vectors and rotations as structs of scalars, so that `vmap` makes each component one contiguous array."""
 
-from typing import Self
+
 
 import jax
 import jax.numpy as jnp
@@ -39,10 +39,10 @@ class Vec2:
     x: Scalar
     y: Scalar
 
-    def __add__(self, other: Self) -> "Vec2":
+    def __add__(self, other: "Vec2") -> "Vec2":
         return Vec2(self.x + other.x, self.y + other.y)
 
-    def __sub__(self, other: Self) -> "Vec2":
+    def __sub__(self, other: "Vec2") -> "Vec2":
         return Vec2(self.x - other.x, self.y - other.y)
 
     def __mul__(self, factor: Scalar) -> "Vec2":
@@ -51,7 +51,7 @@ class Vec2:
     def __neg__(self) -> "Vec2":
         return Vec2(-self.x, -self.y)
 
-    def dot(self, other: Self) -> Scalar:
+    def dot(self, other: "Vec2") -> Scalar:
         return self.x * other.x + self.y * other.y
 
     def norm(self) -> Scalar:

@@ -216,7 +216,7 @@ class Ppo:
                 kl = metrics["kl"]
                 factor = jnp.where(kl > 2.0 * target_kl, 1 / 1.5, jnp.where(kl < 0.5 * target_kl, 1.5, 1.0))
                 rate = jnp.clip(rate * factor, 1e-5, 1e-2)
-            return (weights, optimiser, rate), metrics | {"gradient": optax.global_norm(gradient)}
+            return (weights, optimiser, rate), metrics | {"gradient": optax.tree.norm(gradient)}
 
         (weights, optimiser, rate), metrics = jax.lax.scan(learn, (trainable(policy), optimiser, rate), orders)
         return with_trainable(policy, weights), optimiser, rate, jax.tree.map(jnp.mean, metrics)

@@ -104,6 +104,8 @@ class Racing:
     progress_reward: float = 0.2
     """for each metre nearer to the next gate"""
     gate_reward: float = 4.0
+    aside_reward: float = 0.0
+    """taken off a gate's reward at the very edge of its opening, and less towards the centre"""
     miss_reward: float = -4.0
     crash_reward: float = -5.0
     look_reward: float = 0.001
@@ -222,8 +224,8 @@ class Racing:
         goal = gate_at(gates, index)
         away = goal.centre - goal.normal * 2.5 if self.starts == "grid" else last.centre + last.normal
         if self.starts == "line":
-            along, chance = chance.uniform(0.0, 0.8)
-            away = away + (goal.centre - away) * along
+            along, chance = chance.uniform()
+            away = away + (goal.centre - goal.normal * 1.5 - away) * along
         offset = []
         for _ in range(3):
             part, chance = chance.uniform(-self.start_spread, self.start_spread)
@@ -354,18 +356,18 @@ class Racing:
         """One drone: its race so far, the reward of the step, and whether it is over."""
         goal = gate_at(gates, race.next_gate)
         radius = self.quadrotor.radius
-        through, _, crossed = goal.crossing(before.position, after.position, radius)
+        crossing = goal.crossing(before.position, after.position, radius)
         hit: Flag = after.position.z < self.quadrotor.foot_drop
         for gate in gates:
-            hit = hit | gate.crossing(before.position, after.position, radius)[1]
-        through = through & ~hit
-        missed = crossed & ~through & ~hit
+            hit = hit | gate.crossing(before.position, after.position, radius).hit
+        through = crossing.through & ~hit
+        missed = crossing.forward & ~through & ~hit
         ahead = goal.centre - after.position
         distance = ahead.norm()
         gain = (goal.centre - before.position).norm() - distance
         reward = (
             self.progress_reward * gain
-            + self.gate_reward * through
+            + (self.gate_reward - self.aside_reward * crossing.offset) * through
             + self.miss_reward * missed
             + self.crash_reward * hit
             + self.rates_reward * after.rates.dot(after.rates)

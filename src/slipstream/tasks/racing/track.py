@@ -7,7 +7,7 @@ from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Int
 
 from ...chance import Chance
 from ...geometry import Flag, Scalar, Vec3, sin_cos
@@ -16,6 +16,16 @@ from ...struct import struct
 OPENING = 1.524
 OUTER = 2.1336
 DEPTH = 0.132
+
+
+@struct
+class Crossing:
+    """What happened between a drone and a gate in one step."""
+
+    through: Flag  # flown through, the right way
+    hit: Flag  # touched the frame
+    forward: Flag  # the plane of the gate was crossed the right way, wherever
+    offset: Scalar  # of the crossing from the centre, as a share of the room there is
 
 
 @struct
@@ -38,18 +48,20 @@ class Gate:
     def normal(self) -> Vec3:
         return Vec3(self.cos, self.sin, 0.0)
 
-    def crossing(self, before: Vec3, after: Vec3, radius: float) -> tuple[Flag, Flag, Flag]:
-        """Whether going from `before` to `after` flew through, hit the frame, and crossed the plane forward."""
+    def crossing(self, before: Vec3, after: Vec3, radius: float) -> Crossing:
+        """What going from `before` to `after` meant for a vehicle that reaches `radius` from its centre."""
         b, a = self.local(before), self.local(after)
         cross = (b.x < 0.0) != (a.x < 0.0)
         share = jnp.clip(b.x / jnp.where(cross, b.x - a.x, 1.0), 0.0, 1.0)
         y, z = b.y + share * (a.y - b.y), b.z + share * (a.z - b.z)
-        inside = jnp.maximum(jnp.abs(y), jnp.abs(z)) < OPENING / 2 - radius
+        aside = jnp.maximum(jnp.abs(y), jnp.abs(z))
+        room = OPENING / 2 - radius
+        inside = aside < room
         forward = cross & (b.x < 0.0)
         near = jnp.maximum(jnp.abs(a.y), jnp.abs(a.z))
-        in_slab = (jnp.abs(a.x) < DEPTH / 2) & (near < OUTER / 2 + radius) & (near > OPENING / 2 - radius)
-        hit = (cross & ~inside & (jnp.maximum(jnp.abs(y), jnp.abs(z)) < OUTER / 2 + radius)) | in_slab
-        return forward & inside, hit, forward
+        in_slab = (jnp.abs(a.x) < DEPTH / 2) & (near < OUTER / 2 + radius) & (near > room)
+        hit = (cross & ~inside & (aside < OUTER / 2 + radius)) | in_slab
+        return Crossing(forward & inside, hit, forward, aside / room)
 
 
 def gate_at(gates: Sequence[Gate], index: Int[Array, ""]) -> Gate:
@@ -140,14 +152,6 @@ class GeneratedTrack:
 
     def gates(self, drawn: tuple[Gate, ...]) -> tuple[Gate, ...]:
         return drawn
-
-
-def clear_of_frames(gates: Sequence[Gate], before: Vec3, after: Vec3, radius: float) -> Bool[Array, ""]:
-    """Whether the way from `before` to `after` touches no gate's frame."""
-    hit: Flag = False
-    for gate in gates:
-        hit = hit | gate.crossing(before, after, radius)[1]
-    return ~hit  # pyright: ignore[reportReturnType, reportOperatorIssue]
 
 
 def ring(gates: int, radius: float, step: float = 0.0) -> Track:

@@ -1,0 +1,48 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test test-learning check format layers bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+# The main job, from nothing to a report: train, evaluate, film, write up. A demo that was broken off goes on.
+demo: setup
+	@if [ -e runs/demo/experiment.json ]; then $(BIN)/slipstream pipeline --resume --run runs/demo; \
+	else $(BIN)/slipstream pipeline racing --run runs/demo; fi
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-learning: setup
+	$(BIN)/python -m pytest -m learning --durations=0
+
+check: setup
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/pyright
+	$(MAKE) layers
+	$(MAKE) test
+
+layers: setup
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format src tests benchmarks examples
+	$(BIN)/ruff check --fix src tests benchmarks examples
+
+bench: setup
+	$(BIN)/slipstream bench sim --json
+	$(BIN)/slipstream bench sim --devices 0 --json
+	$(BIN)/slipstream bench train --devices 0 --json
+	$(BIN)/slipstream bench memory --json
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info

@@ -1,0 +1,1 @@
+"""What bodies feel and see."""

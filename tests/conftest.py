@@ -1,0 +1,16 @@
+"""Checks shapes while the tests run, and sets JAX up as `slipstream` does."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from jaxtyping import install_import_hook
+
+HOOK = install_import_hook(
+    ["slipstream.chance", "slipstream.learn.returns", "slipstream.policy.nets"],
+    "beartype.beartype",
+)
+
+from slipstream import device  # noqa: E402
+
+device.configure(2)

@@ -1,0 +1,102 @@
+"""What every task, vehicle and kind of action must do. A new one is added to the list and passes as it is."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.bench import random_action
+from slipstream.chance import Chance
+from slipstream.env import Box, Discrete, Env, MultiDiscrete, advance
+from slipstream.tasks.racing import Racing
+
+ROUGH = Racing(
+    vary_mass=0.2, vary_inertia=0.2, vary_thrust=0.1, vary_lag=0.3, vary_drag=0.5, wind=3.0, gust=1.0, delay=2,
+    position_noise=0.05, velocity_noise=0.1, attitude_noise=0.02, rates_noise=0.05, smooth_reward=-0.01,
+)  # fmt: skip
+TASKS = {
+    "plain": Racing(),
+    "original": Racing(observation="original"),
+    "generated": Racing(track="generated"),
+    "rough": ROUGH,
+    "race of four": Racing(agents=4),
+    "rough race of three": replace(ROUGH, agents=3, track="generated"),
+    "crazyflie rotors": Racing(vehicle="crazyflie", action="rotors"),
+    "iris velocity": Racing(vehicle="iris", action="velocity", track="ring"),
+    "discrete rates": Racing(space="discrete"),
+    "multidiscrete velocity": Racing(action="velocity", space="multidiscrete", choices=5),
+    "discrete rotors": Racing(action="rotors", space="discrete", choices=2, track="eight"),
+    "fourth order": Racing(integration=4, physics_rate=200, track="long"),
+}
+
+
+@pytest.fixture(params=TASKS.values(), ids=TASKS.keys(), scope="module")
+def env(request):
+    return request.param
+
+
+def rolled(env, worlds, steps, seed=0):
+    """States after random actions, and whether everything stayed finite."""
+    draw = partial(random_action, env.spec)
+    agents = env.spec.agents
+
+    def play(world):
+        own = Chance.of(99, world)
+
+        def tick(carry, _):
+            state, own = carry
+            if agents == 1:
+                action, own = draw(own)
+            else:
+                streams = jax.vmap(own.fork)(jnp.arange(agents))
+                action, _ = jax.vmap(draw)(streams)
+                _, own = own.word()
+            after = advance(env, state, action)
+            seen = env.observe(after)
+            fine = jnp.all(jnp.isfinite(seen)) & jnp.all(jnp.isfinite(after.reward))
+            return (after, own), (fine, state.ended, after.step)
+
+        return jax.lax.scan(tick, (env.reset(Chance.of(seed, world)), own), length=steps)
+
+    return jax.jit(jax.vmap(play))(jnp.arange(worlds))
+
+
+def test_a_task_is_what_its_spec_says(env):
+    assert isinstance(env, Env)
+    spec, state = env.spec, jax.eval_shape(env.reset, Chance.of(0, 0))
+    shape = (spec.agents,) if spec.agents > 1 else ()
+    assert jax.eval_shape(env.observe, state).shape == (*shape, spec.observation)
+    assert state.reward.shape == state.terminated.shape == state.truncated.shape == shape
+    assert isinstance(spec.action, Box | Discrete | MultiDiscrete)
+    for figure in jax.eval_shape(env.figures, state).values():
+        assert figure.shape == shape
+
+
+def test_a_step_keeps_the_shape_of_a_state(env):
+    draw = partial(random_action, env.spec)
+    state = env.reset(Chance.of(0, 0))
+    if env.spec.agents == 1:
+        action, _ = draw(Chance.of(0, 0))
+    else:
+        action, _ = jax.vmap(draw)(jax.vmap(lambda w: Chance.of(0, w))(jnp.arange(env.spec.agents)))
+    before = jax.eval_shape(lambda: state)
+    after = jax.eval_shape(env.step, state, action)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), before) == jax.tree.map(lambda x: (x.shape, x.dtype), after)
+
+
+def test_two_thousand_random_steps_stay_finite_and_worlds_restart(env):
+    _, (fine, ended, step) = rolled(env, 16, 2000)
+    assert bool(fine.all())
+    assert int(ended.sum()) > 0
+    over = np.asarray(ended).reshape(16, 2000, -1).all(axis=-1)
+    assert (np.asarray(step)[over] == 0).all()
+
+
+def test_the_same_seed_gives_the_same_episode_and_another_seed_another(env):
+    first, second, other = (rolled(env, 4, 50, seed)[0] for seed in (3, 3, 4))
+    same = jax.tree.map(lambda a, b: bool(jnp.array_equal(a, b)), first, second)
+    assert all(jax.tree.leaves(same))
+    assert not np.array_equal(first[0].body.position.x, other[0].body.position.x)

@@ -1,0 +1,182 @@
+import dataclasses
+from functools import partial
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream import device
+from slipstream.chance import Chance
+from slipstream.env import Box, Discrete, MultiDiscrete, Spec, State
+from slipstream.experiment import Experiment
+from slipstream.learn.ppo import Ppo, explore
+from slipstream.learn.rollout import rollout
+from slipstream.learn.trainer import Learner, Trainer
+from slipstream.tasks.racing import Racing
+from slipstream.training import trainer_of
+
+SMALL = MappingProxyType({"worlds": 64, "length": 8, "epochs": 2, "minibatches": 2, "hidden": (16, 16), "block": 16})
+SPACES = {"box": Racing(), "discrete": Racing(space="discrete"), "multidiscrete": Racing(space="multidiscrete")}
+
+
+def weights(train):
+    return jax.device_get(jax.tree.leaves(train.policy))
+
+
+def trained(experiment, chunks=2):
+    trainer = trainer_of(experiment, 2)
+    chunk, train = trainer.compile(), trainer.start(experiment.seed)
+    for _ in range(chunks):
+        train, metrics, tally = chunk(train)
+    return train, metrics, tally
+
+
+@pytest.mark.parametrize("name", [*SPACES, "agents", "shared", "adaptive", "spread"])
+def test_ppo_updates_every_kind_of_action_and_network(name):
+    task = SPACES.get(name, Racing(agents=3) if name == "agents" else Racing())
+    extra = {"shared": {"shared": True}, "adaptive": {"schedule": "adaptive"}, "spread": {"spread_end": 0.1}}.get(name, {})
+    learner = Ppo(**SMALL, **extra)
+    assert isinstance(learner, Learner)
+    experiment = Experiment(task, learner, steps=4096)
+    before = weights(trainer_of(experiment, 2).start(0))
+    train, metrics, _ = trained(experiment)
+    assert all(np.isfinite(float(value)) for value in metrics.values())
+    assert any(not np.array_equal(a, b) for a, b in zip(before, weights(train), strict=True))
+    assert int(train.updates) == 4
+
+
+def test_the_same_seed_twice_gives_identical_weights():
+    experiment = Experiment(Racing(), Ppo(**SMALL), steps=4096)
+    first, second = weights(trained(experiment)[0]), weights(trained(experiment)[0])
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_two_devices_fly_the_same_episodes_as_one():
+    env, learner = Racing(), Ppo(**SMALL)
+    flown = []
+    for devices in (1, 2):
+        trainer = Trainer(env, learner, device.mesh(devices), 1)
+        train = trainer.start(5)
+        act = partial(explore, jax.device_get(train.policy), 1)
+        go = jax.jit(lambda worlds, chances, act=act: rollout(env, act, worlds, chances, 64))
+        states, _, moments, _ = jax.device_get(go(train.worlds, train.chances))
+        flown.append((states.body.position.x, moments.reward, moments.action))
+    for one, two in zip(*flown, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_two_devices_learn_as_one_does_but_for_rounding():
+    first = []
+    for devices in (1, 2):
+        learner = Ppo(**{**SMALL, "epochs": 1, "minibatches": 1})
+        train, _, tally = trained(Experiment(Racing(), learner, steps=1024, devices=devices), 1)
+        first.append((weights(train), jax.device_get(tally)))
+    for a, b in zip(first[0][0], first[1][0], strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-2, atol=2e-4)
+
+
+def test_several_seeds_train_side_by_side_as_each_would_alone():
+    learner = Ppo(**SMALL)
+    together = trained(Experiment(Racing(), learner, steps=4096, seeds=2, seed=3))[0]
+    for index in range(2):
+        alone = trained(Experiment(Racing(), learner, steps=4096, seed=3 + index))[0]
+        for a, b in zip(weights(together), weights(alone), strict=True):
+            np.testing.assert_allclose(a[index], b, rtol=1e-3, atol=1e-5)
+
+
+def test_a_training_compiles_once():
+    experiment = Experiment(Racing(), Ppo(**SMALL), steps=8192)
+    trainer = trainer_of(experiment, 2)
+    chunk, train = trainer.compile(), trainer.start(0)
+    train, _, _ = chunk(train)
+    with jax.log_compiles(), CountCompiles() as count:
+        for _ in range(3):
+            train, metrics, tally = chunk(train)
+            jax.device_get((metrics, tally))
+    assert count.compiles == 0
+
+
+class CountCompiles:
+    """Counts what XLA compiles."""
+
+    def __enter__(self):
+        self.compiles = 0
+        self.listen = lambda name, *_, **__: setattr(
+            self, "compiles", self.compiles + ("backend_compile" in name)
+        )
+        jax.monitoring.register_event_duration_secs_listener(self.listen)
+        return self
+
+    def __exit__(self, *_):
+        jax._src.monitoring.unregister_event_duration_listener(self.listen)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bandit:
+    """One step: the reward is 1 for the right choice of every component, given the observation."""
+
+    action: object = MultiDiscrete((3, 3, 4))
+
+    @property
+    def spec(self):
+        return Spec(3, self.action, 1.0)
+
+    def reset(self, chance):
+        x, chance = chance.integer(3)
+        return State(
+            world=x, body=None, progress=jnp.float32(0.0), chance=chance, step=jnp.int32(0), reward=jnp.float32(0.0),
+            terminated=jnp.bool_(False), truncated=jnp.bool_(False),
+        )  # fmt: skip
+
+    def step(self, state, action):
+        x = state.world
+        if isinstance(self.action, Box):
+            reward = 1.0 - jnp.mean((action - (x - 1.0) * 0.5) ** 2)
+        elif isinstance(self.action, Discrete):
+            reward = (action == (x + 1) % 3).astype(jnp.float32)
+        else:
+            right = jnp.stack([x, (x + 1) % 3, x + 1])
+            reward = jnp.mean((action == right).astype(jnp.float32))
+        return dataclasses.replace(
+            state, reward=reward, progress=reward, terminated=jnp.bool_(True), step=state.step + 1
+        )
+
+    def observe(self, state):
+        return jax.nn.one_hot(state.world, 3)
+
+    def figures(self, state):
+        return {"success": state.progress}
+
+
+@pytest.mark.parametrize("action", [Box(2), Discrete(3), MultiDiscrete((3, 3, 4))], ids=["box", "discrete", "multi"])
+def test_ppo_solves_a_bandit_of_every_kind_of_action(action):
+    env = Bandit(action)
+    learner = Ppo(worlds=128, length=16, epochs=4, minibatches=4, hidden=(32,), rate=5e-3, block=16)
+    trainer = Trainer(env, learner, device.mesh(1), 80, chunk_length=80)
+    train, _, _ = trainer.compile()(trainer.start(0))
+    states = jax.vmap(lambda w: env.reset(Chance.of(9, w)))(jnp.arange(300))
+    policy = jax.device_get(train.policy)
+    actions, _ = policy.act(jax.vmap(env.observe)(states))
+    rewards = jax.vmap(env.step)(states, actions).reward
+    assert float(rewards.mean()) > 0.98
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"worlds": 100, "length": 3, "minibatches": 7}, "do not divide"),
+        ({"discount": 1.5}, "between 0 and 1"),
+        ({"hidden": ()}, "at least one layer"),
+        ({"rate": 0.0}, "must be positive"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_words(settings, words):
+    with pytest.raises(ValueError, match=words):
+        Ppo(**settings)
+
+
+def test_worlds_that_do_not_divide_over_the_devices_are_refused():
+    with pytest.raises(ValueError, match="do not divide over 2 devices"):
+        Trainer(Racing(), Ppo(worlds=65, length=64, minibatches=1), device.mesh(2), 1)

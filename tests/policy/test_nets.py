@@ -1,0 +1,56 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from slipstream.env import Box, Discrete, Spec
+from slipstream.policy.actor_critic import ActorCritic
+from slipstream.policy.nets import Mlp, Normaliser
+
+
+def test_a_normaliser_knows_the_mean_and_variance_of_all_it_saw():
+    random = np.random.default_rng(0)
+    rows = random.normal(3.0, 5.0, (10, 500, 4)).astype(np.float32)
+    valid = random.random((10, 500)) < 0.7
+    seen = Normaliser.of(4)
+    for part, flags in zip(rows, valid, strict=True):
+        seen = seen.seen(jnp.asarray(part), jnp.asarray(flags))
+    np.testing.assert_allclose(seen.mean, rows[valid].mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(seen.variance, rows[valid].var(axis=0), rtol=1e-3)
+
+
+def test_a_normaliser_is_not_confused_by_numbers_far_from_zero():
+    rows = jnp.asarray(np.random.default_rng(0).normal(1000.0, 0.5, (4000, 1)), jnp.float32)
+    seen = Normaliser.of(1).seen(rows, jnp.ones(4000, bool))
+    for _ in range(20):
+        seen = seen.seen(rows, jnp.ones(4000, bool))
+    assert abs(float(seen.variance[0]) - 0.25) < 0.02
+
+
+def test_what_was_not_valid_is_not_seen():
+    rows = jnp.array([[1.0], [1e9]])
+    seen = Normaliser.of(1).seen(rows, jnp.array([True, False]))
+    assert float(seen.mean[0]) == 1.0
+
+
+def test_acting_for_a_batch_is_acting_one_by_one():
+    spec = Spec(5, Box(3), 0.01)
+    for shared in (False, True):
+        policy = ActorCritic.init(jax.random.key(0), spec, (16, 16), "elu", shared)
+        rows = jax.random.normal(jax.random.key(1), (32, 5))
+        together = policy.act(rows)[0]
+        alone = jnp.stack([policy.act(row)[0] for row in rows])
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+        choice, value = policy.both(rows)
+        np.testing.assert_allclose(choice.mode, together, atol=1e-6)
+        np.testing.assert_allclose(value, policy.value(rows), atol=1e-6)
+
+
+def test_an_untrained_policy_prefers_nothing():
+    policy = ActorCritic.init(jax.random.key(0), Spec(5, Discrete(4), 0.01), (16,))
+    logits = policy.choice(jnp.ones(5)).logits
+    assert float(jnp.max(jnp.abs(logits))) < 0.1
+
+
+def test_the_layers_of_a_network_are_orthogonal_at_the_start():
+    layer = Mlp.init(jax.random.key(0), (8, 8, 2)).layers[0]
+    np.testing.assert_allclose(layer.weight.T @ layer.weight, 2.0 * np.eye(8), atol=1e-5)

@@ -1,0 +1,255 @@
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.chance import Chance
+from slipstream.env import advance
+from slipstream.geometry import Vec3
+from slipstream.tasks.racing import Racing
+from slipstream.tasks.racing.track import OPENING, seven
+
+ENV = Racing()
+
+
+def started(env=ENV, world=0, seed=0):
+    return jax.jit(env.reset)(Chance.of(seed, world))
+
+
+def placed(state, x, y, z, vx=0.0, vy=0.0, vz=0.0):
+    position = Vec3(jnp.float32(x), jnp.float32(y), jnp.float32(z))
+    velocity = Vec3(jnp.float32(vx), jnp.float32(vy), jnp.float32(vz))
+    return replace(state, body=replace(state.body, position=position, velocity=velocity))
+
+
+def towards(state, index):
+    return replace(state, progress=replace(state.progress, next_gate=jnp.int32(index)))
+
+
+def judged(env, state, x, y, z):
+    body = placed(state, x, y, z).body
+    return jax.jit(env.judge)(state, body)
+
+
+def through(env, state, index, aside=0.0):
+    """The state after a step through the gate of that index."""
+    gate = seven.fixed[index]
+    ends = []
+    for distance in (-0.05, 0.05):
+        x = gate.centre.x + gate.cos * distance - gate.sin * aside
+        y = gate.centre.y + gate.sin * distance + gate.cos * aside
+        ends.append((x, y, gate.centre.z))
+    return judged(env, placed(state, *ends[0]), *ends[1])
+
+
+def test_passing_a_gate_pays_and_makes_the_next_one_the_goal():
+    state = through(ENV, towards(started(), 1), 1)
+    assert int(state.progress.next_gate) == 2
+    assert int(state.progress.passed) == 1
+    assert not bool(state.terminated)
+    assert float(state.reward) == pytest.approx(ENV.gate_reward, abs=0.1)
+
+
+def test_a_lap_is_seven_gates_from_wherever_it_began():
+    state = towards(started(), 3)
+    for k in range(7):
+        assert float(state.progress.first_lap) == 0.0
+        state = through(ENV, state, (3 + k) % 7)
+    assert int(state.progress.next_gate) == 3
+    assert float(state.progress.first_lap) == pytest.approx(7 * 0.01, abs=1e-6)
+    assert float(ENV.figures(state)["success"]) == 1.0
+
+
+def test_the_frame_ends_the_attempt_and_costs():
+    state = through(ENV, towards(started(), 1), 1, aside=OPENING / 2)
+    assert bool(state.terminated)
+    assert bool(state.progress.crashed)
+    assert float(state.reward) == pytest.approx(ENV.crash_reward, abs=0.1)
+
+
+def test_the_frame_of_a_gate_that_is_not_the_goal_is_as_hard():
+    assert bool(through(ENV, towards(started(), 4), 1, aside=OPENING / 2).terminated)
+
+
+def test_another_gate_than_the_next_gives_nothing():
+    state = through(ENV, towards(started(), 4), 1)
+    assert int(state.progress.passed) == 0
+    assert abs(float(state.reward)) < 0.1
+
+
+def test_passing_beside_the_gate_is_a_miss():
+    state = through(ENV, towards(started(), 1), 1, aside=2.0)
+    assert bool(state.progress.missed)
+    assert bool(state.terminated)
+    assert not bool(through(replace(ENV, miss_ends=False), towards(started(), 1), 1, aside=2.0).terminated)
+
+
+def test_the_ground_ends_the_attempt():
+    state = judged(ENV, placed(towards(started(), 1), 5.0, 0.0, 0.1), 5.0, 0.0, 0.01)
+    assert bool(state.terminated)
+    assert bool(state.progress.crashed)
+
+
+def test_coming_nearer_pays_by_the_metre():
+    env = Racing(look_reward=0.0, rates_reward=0.0)
+    state = judged(env, placed(towards(started(env), 1), 0.0, 5.0, 1.0668), 0.5, 5.0, 1.0668)
+    assert float(state.reward) == pytest.approx(env.progress_reward * 0.5, abs=1e-4)
+
+
+def test_facing_the_gate_pays_what_the_angle_says():
+    env = Racing(progress_reward=0.0, rates_reward=0.0, look_reward=1.0)
+    for world in range(5):
+        state = judged(env, placed(towards(started(env, world), 1), 1.0, 2.0, 2.0), 1.0, 2.0, 2.0)
+        nose = np.array([float(p) for p in state.body.attitude.forward.parts])
+        ahead = np.array([10.0, 5.0, 1.0668]) - [1.0, 2.0, 2.0]
+        angle = np.arccos(nose @ ahead / np.linalg.norm(ahead))
+        assert float(state.reward) == pytest.approx(np.exp(-angle / 0.5), abs=1e-3)
+
+
+def test_the_clock_truncates_and_does_not_terminate():
+    state = replace(started(), step=jnp.int32(1999))
+    state = judged(ENV, placed(towards(state, 1), 5.0, 2.5, 2.0), 5.0, 2.5, 2.0)
+    assert bool(state.truncated)
+    assert not bool(state.terminated)
+
+
+def test_practice_is_cut_short_and_the_exam_is_not():
+    env = Racing(practice_limit=1.0)
+    state = placed(towards(replace(started(env), step=jnp.int32(99)), 1), 5.0, 2.5, 2.0)
+    assert bool(judged(env, state, 5.0, 2.5, 2.0).truncated)
+    assert not bool(judged(env.exam(), state, 5.0, 2.5, 2.0).truncated)
+
+
+def test_an_ended_world_restarts_on_the_step_after_its_end():
+    state = judged(ENV, placed(towards(started(), 1), 5.0, 0.0, 0.1), 5.0, 0.0, 0.01)
+    last = ENV.observe(state)
+    after = jax.jit(lambda s: advance(ENV, s, jnp.zeros(4)))(state)
+    assert bool(state.ended)
+    assert not bool(after.ended)
+    assert int(after.step) == 0
+    assert not np.allclose(last, ENV.observe(after))
+
+
+@pytest.mark.parametrize("starts", ["gates", "line", "grid"])
+@pytest.mark.parametrize("track", ["seven", "ring", "eight", "long", "generated"])
+def test_a_drone_starts_clear_of_everything_and_facing_the_next_gate(track, starts):
+    env = Racing(track=track, starts=starts, start_turn=0.0, start_tilt=0.0)
+    states = jax.jit(jax.vmap(lambda w: env.reset(Chance.of(0, w))))(jnp.arange(512))
+    still = jax.jit(jax.vmap(lambda s: env.judge(s, s.body)))(states)
+    assert not bool(still.ended.any())
+    seen = np.asarray(jax.jit(jax.vmap(env.observe))(states))
+    ahead = seen[:, 9:12]
+    assert (ahead[:, 0] > 0.0).all()
+    np.testing.assert_allclose(ahead[:, 1], 0.0, atol=1e-3)
+
+
+def test_starts_are_spread_over_all_gates():
+    states = jax.jit(jax.vmap(lambda w: ENV.reset(Chance.of(0, w))))(jnp.arange(7000))
+    counts = np.bincount(np.asarray(states.progress.next_gate), minlength=7)
+    assert counts.min() > 850
+
+
+def test_two_drones_that_meet_both_crash():
+    env = Racing(agents=3)
+    state = started(env)
+    position = Vec3(jnp.array([5.0, 5.1, 0.0]), jnp.array([2.0, 2.0, 3.0]), jnp.array([2.0, 2.0, 2.0]))
+    state = replace(state, body=replace(state.body, position=position))
+    after = jax.jit(env.judge)(state, state.body)
+    assert after.terminated.tolist() == [True, True, False]
+    assert after.progress.crashed.tolist() == [True, True, False]
+
+
+def test_a_drone_out_of_the_race_is_no_longer_in_the_way():
+    env = Racing(agents=2)
+    state = started(env)
+    position = Vec3(jnp.array([5.0, 5.1]), jnp.array([2.0, 2.0]), jnp.array([2.0, 2.0]))
+    state = replace(
+        state, body=replace(state.body, position=position), terminated=jnp.array([True, False])
+    )
+    after = jax.jit(env.judge)(state, state.body)
+    assert not bool(after.progress.crashed[1])
+
+
+def test_a_race_restarts_when_the_last_drone_has_ended():
+    env = Racing(agents=2)
+    state = replace(started(env), terminated=jnp.array([True, False]), step=jnp.int32(5))
+    step = jax.jit(lambda s: advance(env, s, jnp.zeros((2, 4))))
+    waiting = step(state)
+    assert bool(waiting.terminated[0])
+    assert float(waiting.reward[0]) == 0.0
+    assert int(waiting.step) == 6
+    assert int(step(replace(waiting, terminated=jnp.array([True, True]))).step) == 0
+
+
+def test_the_original_observation_is_the_twenty_numbers():
+    env = Racing(observation="original")
+    state = started(env)
+    seen = np.asarray(env.observe(state))
+    assert seen.shape == (20,)
+    np.testing.assert_allclose(seen[:3] * 10, [float(p) for p in state.body.position.parts], rtol=1e-5)
+    q = state.body.attitude
+    np.testing.assert_allclose(seen[3:7], [float(q.w), float(q.x), float(q.y), float(q.z)], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("vary_mass", 0.2), ("vary_inertia", 0.2), ("vary_thrust", 0.2), ("vary_lag", 0.3), ("vary_drag", 0.5)],
+)
+def test_variation_is_drawn_for_every_world_within_its_range(setting, value):
+    env = Racing(**{setting: value})
+    states = jax.jit(jax.vmap(lambda w: env.reset(Chance.of(0, w))))(jnp.arange(2000))
+    factor = np.asarray(getattr(states.world.variation, setting.removeprefix("vary_")))
+    assert factor.min() >= 1 - value
+    assert factor.max() <= 1 + value
+    assert np.std(factor) == pytest.approx(value / np.sqrt(3), rel=0.05)
+
+
+def test_a_delayed_action_arrives_late():
+    env = Racing(delay=2)
+    state = started(env)
+    state = replace(state, world=replace(state.world, delay=jnp.int32(2)))
+    sticks = []
+    for k in range(4):
+        state, stick = env.command(state, jnp.full(4, 0.1 * (k + 1)))
+        sticks.append(float(stick.a))
+    assert sticks == pytest.approx([0.0, 0.0, 0.1, 0.2])
+
+
+def test_gusts_have_the_strength_they_are_given():
+    env = Racing(gust=2.0, gust_time=0.1)
+    states = jax.vmap(lambda w: env.reset(Chance.of(0, w)))(jnp.arange(4000))
+    step = jax.jit(jax.vmap(lambda s: env.command(s, jnp.zeros(4))[0]))
+    for _ in range(60):
+        states = step(states)
+    assert np.std(states.progress.gust.x) == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("space", ["discrete", "multidiscrete"])
+def test_discrete_actions_reach_every_corner_of_the_stick(space):
+    env = Racing(space=space, choices=3)
+    if space == "discrete":
+        actions = jnp.arange(81)
+    else:
+        actions = jnp.stack(jnp.meshgrid(*[jnp.arange(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
+    sticks = jax.vmap(env.stick)(actions)
+    rows = {tuple(round(float(p[i]), 3) for p in sticks.parts) for i in range(81)}
+    assert len(rows) == 81
+    assert {x for row in rows for x in row} == {-1.0, 0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"track": "sevne"}, "did you mean 'seven'"),
+        ({"vehicle": "racr"}, "did you mean 'racer'"),
+        ({"physics_rate": 410}, "not a whole multiple"),
+        ({"agents": 0}, "1 to 64 drones"),
+        ({"choices": 1}, "at least 2 levels"),
+        ({"vary_mass": 1.5}, "between 0 and 1"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_words(settings, words):
+    with pytest.raises(ValueError, match=words):
+        Racing(**settings)
