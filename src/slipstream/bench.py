@@ -166,8 +166,10 @@ def run_limit(binary: Path, v: Quadrotor, worlds: int, steps: int) -> tuple[floa
     return rate, ends
 
 
-def dynamics_program(vehicle: Quadrotor, worlds: int) -> Callable[[int], tuple[Any, Flight, Rotors]]:
-    """The vehicle alone, four substeps of 2.5 ms a step, each world with a command of its own."""
+def dynamics_program(
+    vehicle: Quadrotor, worlds: int, dt: float = 0.0025, substeps: int = 4
+) -> Callable[[int], tuple[Any, Flight, Rotors]]:
+    """The vehicle alone, by default four substeps of 2.5 ms a step, each world with a command of its own."""
     number = np.arange(worlds)
 
     def full(value: float) -> Any:
@@ -185,8 +187,8 @@ def dynamics_program(vehicle: Quadrotor, worlds: int) -> Callable[[int], tuple[A
     )
 
     def one(flight: Flight, target: Rotors) -> Flight:
-        for _ in range(4):
-            flight = vehicle.step(flight, target, None, Variation(), 0.0025)
+        for _ in range(substeps):
+            flight = vehicle.step(flight, target, None, Variation(), dt)
             flight = jax.lax.optimization_barrier(flight)
         return flight
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..chance import Chance
 from ..env import Env
 from ..policy.actor_critic import ActorCritic
-from ..policy.nets import ACTIVATIONS
+from ..policy.nets import ACTIVATIONS, Normaliser
 from ..struct import struct
 from .returns import advantages
 from .rollout import Moment, Tally, rollout
@@ -63,7 +63,7 @@ class Ppo:
     target_kl: float = 0.01
     """what an adaptive step size aims at, for each minibatch"""
     target_kl_end: float = 0.1
-    """share of target_kl that is aimed at in the end: small steps settle what large ones found"""
+    """share of target_kl left at the end, falling once `settle` has come: small steps keep what large ones found"""
     discount: float = 0.99
     trace: float = 0.95
     clip: float = 0.2
@@ -77,7 +77,9 @@ class Ppo:
     spread: float = 0.6
     """standard deviation of a continuous action at the start"""
     spread_end: float = 0.0
-    """if positive, the spread is not learned but falls from `spread` to this"""
+    """if positive, the spread is not learned but falls from `spread` to this, and stays there once `settle` has come"""
+    settle: float = 0.6
+    """share of the training after which the spread stays and target_kl falls"""
     normalise: bool = True
     """normalise observations by their running mean and variance, and returns likewise"""
     block: int = 64
@@ -97,6 +99,8 @@ class Ppo:
             raise ValueError("hidden needs at least one layer, such as 64 64")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation} is not known; choose from {', '.join(ACTIVATIONS)}")
+        if not 0.0 < self.settle < 1.0:
+            raise ValueError("settle lies between 0 and 1")
         if self.rate <= 0.0 or self.spread <= 0.0:
             raise ValueError("rate and spread must be positive")
 
@@ -134,18 +138,23 @@ class Ppo:
         """Collect once, learn from it; `share` is how much of the training is done, from 0 to 1."""
         policy = train.policy
         if self.spread_end > 0.0:
-            spread = self.spread * (self.spread_end / self.spread) ** share
+            spread = self.spread * (self.spread_end / self.spread) ** jnp.minimum(share / self.settle, 1.0)
             policy = replace(policy, log_std=jnp.full_like(policy.log_std, jnp.log(spread)))
         worlds, chances, moments, tally = rollout(
             env, partial(explore, policy, env.spec.agents), train.worlds, train.chances, self.length
         )
-        batch, policy = self._estimate(env, policy, worlds, moments, axis)
+        batch, worth = self._estimate(env, policy, worlds, moments, axis)
+        policy = replace(policy, worth=worth)
         rate = train.rate
         if self.schedule == "linear":
             rate = jnp.float32(self.rate) * (1.0 - (1.0 - self.rate_end) * share)
         key, order = jax.random.split(train.key)
-        target_kl = self.target_kl * self.target_kl_end**share
+        target_kl = self.target_kl * self.target_kl_end ** (jnp.maximum(share - self.settle, 0.0) / (1.0 - self.settle))
         policy, optimiser, rate, metrics = self._improve(policy, train.optimiser, rate, target_kl, batch, order, axis)
+        if self.normalise:
+            # Only now: within an update the network must see what it saw when it acted.
+            seen = policy.normaliser.seen(moments.observation, moments.valid, axis)
+            policy = replace(policy, normaliser=seen)
         train = PpoState(worlds, chances, policy, optimiser, rate, key, train.updates + 1)
         metrics |= {
             "reward": mean(moments.reward, moments.valid, axis),
@@ -156,8 +165,8 @@ class Ppo:
 
     def _estimate(
         self, env: Env[Any], policy: ActorCritic, worlds: Any, moments: Moment, axis: str | None
-    ) -> tuple[Batch, ActorCritic]:
-        """Advantages and value targets of a rollout, as rows; and the policy that has seen it."""
+    ) -> tuple[Batch, Normaliser]:
+        """Advantages and value targets of a rollout, as rows; and what returns are like now."""
         last = jax.vmap(env.observe)(worlds)
         values = policy.value(jnp.concatenate([moments.observation, last[None]]))
         if self.normalise:
@@ -167,13 +176,10 @@ class Ppo:
             self.discount, self.trace,
         )  # fmt: skip
         target = advantage + values[:-1]
+        worth = policy.worth
         if self.normalise:
-            policy = replace(
-                policy,
-                normaliser=policy.normaliser.seen(moments.observation, moments.valid, axis),
-                worth=policy.worth.seen(target, moments.valid, axis),
-            )
-            target = (target - policy.worth.mean) * jax.lax.rsqrt(policy.worth.variance + 1e-6)
+            worth = worth.seen(target, moments.valid, axis)
+            target = (target - worth.mean) * jax.lax.rsqrt(worth.variance + 1e-6)
         centre = mean(advantage, moments.valid, axis)
         spread = jnp.sqrt(mean((advantage - centre) ** 2, moments.valid, axis))
         batch = Batch(
@@ -185,7 +191,7 @@ class Ppo:
             weight=moments.valid.astype(jnp.float32),
         )
         depth = moments.reward.ndim
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch), policy
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch), worth
 
     def _improve(
         self,

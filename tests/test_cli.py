@@ -1,0 +1,175 @@
+"""The real commands, as a person types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+TINY = "--learner.worlds 64 --learner.length 8 --learner.epochs 1 --learner.minibatches 2 --learner.hidden 16".split()
+TINY += "--learner.block 16 --steps 8192".split()
+
+
+def slipstream(*words, cwd, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "slipstream.cli", *map(str, words)],
+        cwd=cwd, capture_output=True, text=True, timeout=600, check=False, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder in which the whole pipeline has run once, tiny."""
+    folder = tmp_path_factory.mktemp("place")
+    done = slipstream("pipeline", "racing", "--run", "tiny", *TINY, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "pipeline.json").write_text(done.stdout)
+    return folder
+
+
+def test_the_pipeline_leaves_a_run_with_everything_in_it(place):
+    result = json.loads((place / "pipeline.json").read_text())
+    run = place / "tiny"
+    assert Path(place / result["report"]).exists()
+    assert result["training"]["finished"] is True
+    for name in ("experiment.json", "metrics.jsonl", "report.html", "videos/fast.mp4", "episodes/fast/summary.json"):
+        assert (run / name).stat().st_size > 0, name
+
+
+def test_an_evaluation_prints_one_object_with_the_promised_figures(place):
+    done = slipstream("evaluate", "tiny", "--episodes", 32, "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    promised = {"plant", "episodes", "success_rate", "score_mean", "score_std"}
+    own = {"lap_time_mean", "gates_per_episode", "crash_rate"}
+    assert promised | own <= set(summary)
+    assert summary["plant"] == "fast"
+    assert summary["episodes"] == 32
+    again = json.loads(slipstream("evaluate", "tiny", "--episodes", 32, "--json", cwd=place).stdout)
+    assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in summary.items() if k != "seconds"}
+
+
+def test_an_episode_on_disk_is_the_flight_it_records(place):
+    from slipstream.evaluate.episode import Episode
+
+    for path in sorted((place / "tiny/episodes/fast").glob("0*.npz"))[:4]:
+        episode = Episode.load(path)
+        position, velocity = episode.steps["position"], episode.steps["velocity"]
+        moved = np.linalg.norm(np.diff(position, axis=0), axis=1)
+        speed = np.linalg.norm(velocity, axis=1)
+        slack = 0.01 * np.maximum(speed[1:], speed[:-1]) + 0.01
+        assert (moved <= slack).all()
+        assert episode.scenery["gates"].shape == (7, 5)
+
+
+def test_the_film_is_h264_that_a_browser_plays(place):
+    with av.open(str(place / "tiny/videos/fast.mp4")) as film:
+        stream = film.streams.video[0]
+        assert stream.codec_context.name == "h264"
+        assert stream.codec_context.pix_fmt == "yuv420p"
+        frames = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
+    assert len(frames) >= 5
+    assert np.std(frames[0]) > 20
+    assert any(not np.array_equal(frames[0], frame) for frame in frames[1:])
+
+
+def test_a_run_that_exists_is_not_trained_over(place):
+    before = (place / "tiny/metrics.jsonl").read_bytes()
+    done = slipstream("train", "racing", "--run", "tiny", *TINY, cwd=place)
+    assert done.returncode == 2
+    assert "already holds a run" in done.stderr
+    assert "--resume" in done.stderr
+    assert (place / "tiny/metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["trian"], "did you mean 'train'"),
+        (["train", "racin"], "did you mean 'racing'"),
+        (["train"], "needs a preset"),
+        (["train", "racing", "--learner.wolds", "7"], "--learner.worlds"),
+        (["train", "racing", "--task.track", "sven"], "did you mean 'seven'"),
+        (["train", "racing", "--learner.worlds", "1000"], "do not divide"),
+        (["train", "--resume"], "needs --run"),
+        (["train", "--resume", "--run", "nothing"], "is not a run"),
+        (["evaluate", "nothing"], "is not a run"),
+        (["evaluate", "tiny", "--plant", "fsat"], "did you mean 'fast'"),
+        (["evaluate", "tiny", "--checkpoint", "bst"], "did you mean 'best'"),
+        (["evaluate", "tiny", "--episodes", "0"], "at least 1"),
+        (["bench", "sim", "--task", "racng"], "did you mean 'racing'"),
+    ],
+)
+def test_a_wrong_request_is_answered_with_the_nearest_right_one(place, words, hint):
+    before = sorted(p.name for p in place.iterdir())
+    done = slipstream(*words, cwd=place)
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert sorted(p.name for p in place.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", ["list", "train", "evaluate", "video", "report", "pipeline", "bench", "doctor"])
+def test_every_command_explains_itself(place, command):
+    done = slipstream(command, "--help", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout
+    assert len(done.stdout.splitlines()) > 3
+
+
+def test_list_tells_what_there_is(place):
+    told = json.loads(slipstream("list", "--json", cwd=place).stdout)
+    assert {"racing", "racing-generated"} <= set(told["presets"])
+    assert "ppo" in told["algorithms"]
+    assert "fast" in told["plants"]
+    assert len(told["tracks"]) >= 5
+
+
+def test_doctor_finds_a_healthy_machine(place):
+    done = slipstream("doctor", "--json", cwd=place)
+    assert done.returncode == 0, done.stdout
+    assert {f["name"] for f in json.loads(done.stdout)["findings"]} >= {"python", "jax", "devices"}
+
+
+def test_control_c_saves_and_says_how_to_go_on(tmp_path):
+    words = ["train", "racing", "--run", "stopped", *TINY[:-1], "40960000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slipstream.cli", *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    metrics = tmp_path / "stopped/metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "slipstream train --resume --run stopped" in err
+    assert list((tmp_path / "stopped/checkpoints").glob("0*"))
+
+
+def test_several_seeds_are_evaluated_with_their_spread(tmp_path):
+    done = slipstream("train", "racing", "--run", "three", "--seeds", 3, *TINY, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "reward_spread" in json.loads(done.stdout)
+    summary = json.loads(slipstream("evaluate", "three", "--episodes", 8, "--json", cwd=tmp_path).stdout)
+    assert summary["episodes"] == 24
+    assert len(summary["seeds"]) == 3
+
+
+def test_a_race_of_several_drones_is_trained_evaluated_and_filmed(tmp_path):
+    done = slipstream("pipeline", "racing", "--run", "race", "--task.agents", 3, *TINY, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "race/videos/fast.mp4").stat().st_size > 1000
+
+
+def test_bench_memory_prints_what_was_promised(place):
+    done = slipstream("bench", "memory", "--worlds", 256, "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert {"bytes_per_world", "peak_rss_mb"} <= set(json.loads(done.stdout))

@@ -1,0 +1,244 @@
+"""The run directory: what is written, what is refused, and what survives a crash."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream import checkpoint
+from slipstream.checkpoint import CheckpointError
+from slipstream.experiment import PRESETS, Experiment
+from slipstream.learn.ppo import Ppo
+from slipstream.run import Run, RunError
+from slipstream.tasks.racing import Racing
+from slipstream.training import TrainingError, train, trainer_of
+
+SMALL = Experiment(
+    Racing(), Ppo(worlds=64, length=8, epochs=1, minibatches=2, hidden=(16,), block=16), steps=64 * 8 * 8 * 6
+)
+CHUNK = 64 * 8 * 8
+
+
+def weights(folder):
+    run = Run.open(folder)
+    return {
+        name: np.asarray(leaf)
+        for name, leaf in checkpoint.flat(run.load(trainer_of(run.experiment).shape)[1]).items()
+        if not checkpoint.is_key(leaf)
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A training that nobody disturbed."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(Run.create(folder, SMALL))
+    return folder
+
+
+def test_a_run_is_plain_files(whole):
+    assert json.loads((whole / "experiment.json").read_text()) == json.loads(json.dumps(SMALL.as_dict()))
+    rows = Run.open(whole).metrics
+    assert [row["step"] for row in rows] == [CHUNK * k for k in range(1, 7)]
+    assert {"reward", "success", "steps_per_second", "seconds"} <= set(rows[0])
+    assert not list(whole.rglob("*.pkl"))
+
+
+def test_an_experiment_comes_back_from_its_file_as_it_was():
+    for preset in PRESETS.values():
+        assert Experiment.from_dict(json.loads(json.dumps(preset.as_dict()))) == preset
+
+
+def test_tensorboard_reads_the_metrics(whole):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(whole / "tensorboard"))
+    events.Reload()
+    scalars = events.Scalars("reward")
+    rows = Run.open(whole).metrics
+    assert [s.step for s in scalars] == [row["step"] for row in rows]
+    np.testing.assert_allclose([s.value for s in scalars], [row["reward"] for row in rows], rtol=1e-6)
+
+
+def test_a_training_stopped_and_resumed_is_bit_for_bit_the_whole_one(whole, tmp_path):
+    folder = tmp_path / "halves"
+    looks = []
+    train(Run.create(folder, SMALL), watch=looks.append, stop=lambda: len(looks) == 3)
+    assert Run.open(folder).steps == [3 * CHUNK]
+    train(Run.open(folder), resume=True)
+    once, twice = weights(whole), weights(folder)
+    assert once.keys() == twice.keys()
+    for name, leaf in once.items():
+        np.testing.assert_array_equal(leaf, twice[name], err_msg=name)
+    assert [row["step"] for row in Run.open(folder).metrics] == [CHUNK * k for k in range(1, 7)]
+
+
+def test_a_training_killed_and_resumed_is_bit_for_bit_the_whole_one(whole, tmp_path):
+    folder = tmp_path / "killed"
+    Run.create(folder, SMALL)
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom slipstream import device\ndevice.configure(2)\n"
+        "from slipstream.run import Run\nfrom slipstream.training import train\n"
+        "train(Run.open(Path(sys.argv[1])), watch=lambda look: time.sleep(0.4), save_seconds=0.0)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(folder)])
+    deadline = time.monotonic() + 120
+    while len(Run(folder).steps) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 0 < Run(folder).steps[-1] < SMALL.steps
+    train(Run.open(folder), resume=True)
+    once, twice = weights(whole), weights(folder)
+    for name, leaf in once.items():
+        np.testing.assert_array_equal(leaf, twice[name], err_msg=name)
+
+
+def test_best_and_last_checkpoints_are_kept_and_the_others_go(tmp_path):
+    folder = tmp_path / "kept"
+    train(Run.create(folder, SMALL), save_seconds=0.0)
+    run = Run.open(folder)
+    assert len(run.steps) <= 3
+    assert run.steps[-1] == SMALL.steps
+    assert run.best_step in run.steps
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(whole):
+    before = (whole / "experiment.json").read_bytes()
+    with pytest.raises(RunError, match="already holds a run.*--resume"):
+        Run.create(whole, replace(SMALL, seed=1))
+    assert (whole / "experiment.json").read_bytes() == before
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match="not empty"):
+        Run.create(tmp_path, SMALL)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(whole, tmp_path):
+    folder = tmp_path / "damaged"
+    shutil.copytree(whole, folder)
+    run = Run.open(folder)
+    good = run.steps[-1]
+    shutil.copytree(folder / "checkpoints" / f"{good:012d}", folder / "checkpoints" / f"{good + CHUNK:012d}")
+    broken = folder / "checkpoints" / f"{good + CHUNK:012d}" / checkpoint.WEIGHTS
+    data = bytearray(broken.read_bytes())
+    data[len(data) // 2] ^= 1
+    broken.write_bytes(data)
+    shape = trainer_of(SMALL).shape
+    with pytest.raises(CheckpointError, match="damaged.*older checkpoint"):
+        run.load(shape, good + CHUNK)
+    step, _, complaints = run.load_newest(shape)
+    assert step == good
+    assert "damaged" in complaints[0]
+
+
+@pytest.mark.parametrize("cut", [0, 10, 200])
+def test_a_cut_off_checkpoint_is_refused(whole, tmp_path, cut):
+    folder = tmp_path / "cut"
+    shutil.copytree(whole, folder)
+    path = next((folder / "checkpoints").glob("*")) / checkpoint.WEIGHTS
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(CheckpointError, match="damaged"):
+        Run.open(folder).load(trainer_of(SMALL).shape)
+
+
+def test_a_checkpoint_of_another_network_is_refused(whole):
+    other = replace(SMALL, learner=replace(SMALL.learner, hidden=(32,)))
+    with pytest.raises(CheckpointError, match="does not fit"):
+        Run.open(whole).load(trainer_of(other).shape)
+
+
+def test_a_full_disk_loses_no_earlier_checkpoint(whole, tmp_path, monkeypatch):
+    folder = tmp_path / "full"
+    shutil.copytree(whole, folder)
+    run = Run.open(folder)
+    before = run.steps
+
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(CheckpointError, match="disk is full.*untouched"):
+        run.save(SMALL.steps + CHUNK, {"x": jnp.zeros(3)})
+    monkeypatch.undo()
+    assert run.steps == before
+    assert not list(folder.rglob("*.part"))
+    weights(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="needs root to mount a small disk")
+def test_a_disk_that_fills_up_while_training_ends_with_a_clear_error(tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    try:
+        with pytest.raises((CheckpointError, RunError), match=r"disk is full|No space left"):
+            train(Run.create(small / "run", SMALL), save_seconds=0.0)
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_nan_stops_training_and_names_step_quantity_and_checkpoint(tmp_path):
+    wild = replace(SMALL, learner=replace(SMALL.learner, rate=1e38, gradient_norm=1e30, schedule="constant"))
+    run = Run.create(tmp_path / "wild", wild)
+    with pytest.raises(TrainingError, match=r"stopped at step [\d,]+: \w+ is (nan|inf).*(checkpoint)"):
+        train(run)
+    for step in run.steps:
+        leaves = jax.tree.leaves(run.load(trainer_of(wild).shape, step)[1].policy)
+        assert all(np.isfinite(leaf).all() for leaf in leaves)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d["task"].update(trck="seven"), "no field 'trck'; did you mean 'track'"),
+        (lambda d: d["task"].update(name="racin"), "no task 'racin'; did you mean 'racing'"),
+        (lambda d: d["learner"].update(worlds="many"), "takes int, not 'many'"),
+        (lambda d: d.update(stepz=3), "no field 'stepz'"),
+        (lambda d: d["learner"].update(discount=2.0), "between 0 and 1"),
+        (lambda d: d.pop("task"), "needs a name"),
+    ],
+)
+def test_a_wrong_experiment_file_is_refused_in_words(whole, tmp_path, change, words):
+    folder = tmp_path / "wrong"
+    folder.mkdir()
+    data = json.loads((whole / "experiment.json").read_text())
+    change(data)
+    (folder / "experiment.json").write_text(json.dumps(data))
+    with pytest.raises(RunError, match=words):
+        _ = Run.open(folder).experiment
+
+
+def test_a_run_that_is_not_there_names_the_nearest(whole):
+    with pytest.raises(RunError, match="did you mean 'whole'"):
+        Run.open(whole.with_name("whol"))
+
+
+def test_a_line_cut_off_by_a_crash_is_passed_over(whole, tmp_path):
+    folder = tmp_path / "cut"
+    shutil.copytree(whole, folder)
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step": 99')
+    assert len(Run.open(folder).metrics) == 6
+
+
+def test_importing_slipstream_touches_no_device_file_or_variable():
+    code = (
+        "import os\nbefore = dict(os.environ)\nimport slipstream, sys\n"
+        "assert dict(os.environ) == before\nassert 'jax' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path("/"))
