@@ -76,8 +76,8 @@ class Where:
     """print one JSON object and nothing else on standard output"""
 
 
-def training_request(words: list[str], command: str) -> tuple[Any, Any, Where]:
-    """The run to train, its experiment and the options, all checked."""
+def training_request(words: list[str], command: str) -> tuple[Any, Where]:
+    """The run to train and the options, all checked."""
     from .experiment import PRESETS, Experiment
     from .run import Run
 
@@ -85,7 +85,7 @@ def training_request(words: list[str], command: str) -> tuple[Any, Any, Where]:
         where = parse(Where, words, command)
         if where.run is None:
             raise RequestError("--resume without a preset needs --run FOLDER")
-        return Run.open(where.run), None, where
+        return Run.open(where.run), where
     name, words = preset_of(words, command)
     preset = PRESETS[name]
     kind = Experiment[type(preset.task), type(preset.learner)]
@@ -101,23 +101,19 @@ def training_request(words: list[str], command: str) -> tuple[Any, Any, Where]:
     assert where.run is not None
     if where.resume:
         run = Run.open(where.run)
-        if words_change(request.experiment, preset) and request.experiment != run.experiment:
+        if request.experiment not in (preset, run.experiment):
             raise RequestError(f"{where.run} was started with other settings; resume it without changing any")
-        return run, None, where
-    return Run.create(where.run, request.experiment) if dry_ok(request.experiment) else None, name, where
+        return run, where
+    check(request.experiment)
+    return Run.create(where.run, request.experiment), where
 
 
-def words_change(experiment: Any, preset: Any) -> bool:
-    return experiment != preset
-
-
-def dry_ok(experiment: Any) -> bool:
-    """Whether the experiment can run on this machine: checked before its folder is made."""
+def check(experiment: Any) -> None:
+    """Refuse an experiment that cannot run on this machine, before its folder is made."""
     configure(experiment.devices)
     from .training import trainer_of
 
     trainer_of(experiment)
-    return True
 
 
 def configure(devices: int = 0) -> None:
@@ -130,7 +126,7 @@ def configure(devices: int = 0) -> None:
 
 
 def command_train(words: list[str]) -> int:
-    run, _, where = training_request(words, "train")
+    run, where = training_request(words, "train")
     result = train(run, where.resume)
     give(result, where.json, lambda: print(told(result)))
     return 0
@@ -292,7 +288,7 @@ def report(request: Report) -> Path:
 
 def command_pipeline(words: list[str]) -> int:
     began = time.perf_counter()
-    run, _, where = training_request(words, "pipeline")
+    run, where = training_request(words, "pipeline")
     trained = train(run, where.resume)
     if not trained["finished"]:
         return 1

@@ -65,3 +65,9 @@ def test_the_mode_is_the_likeliest_choice(choice):
     samples = jnp.asarray(sampled(choice))
     best = float(choice.log_prob(choice.mode))
     assert best >= float(jnp.max(jax.vmap(choice.log_prob)(samples))) - 1e-6
+
+
+@pytest.mark.parametrize("mean", [-2.0, -0.9, 0.0, 0.7, 1.0, 1.3])
+def test_the_action_of_a_normal_is_the_mean_of_what_is_executed(mean):
+    choice = Normal(jnp.array([mean]), jnp.log(jnp.array([0.3])))
+    assert float(choice.mode[0]) == pytest.approx(float(np.clip(sampled(choice), -1, 1).mean()), abs=0.005)

@@ -48,8 +48,8 @@ class RateControl:
     """
 
     max_rates: tuple[float, float, float] = (10.0, 10.0, 4.0)
-    bandwidth: tuple[float, float, float] = (25.0, 25.0, 10.0)
-    """How fast the loop closes an error in rate, 1/s. Above the rotors' own lag it would ring."""
+    stiffness: tuple[float, float, float] = (0.5, 0.5, 0.2)
+    """How much of an error in rate the loop closes within the rotors' own lag; towards 1 it would ring."""
 
     def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
         roll, pitch, yaw = (
@@ -60,7 +60,8 @@ class RateControl:
 
     def hold(self, vehicle: Quadrotor, flight: Flight, thrust: Scalar, rates: Vec3) -> Rotors:
         """The rotor speeds that turn the body at `rates` while giving `thrust`."""
-        inertia, bandwidth = Vec3(*vehicle.inertia), Vec3(*self.bandwidth)
+        inertia = Vec3(*vehicle.inertia)
+        bandwidth = Vec3(*self.stiffness) * (2.0 / (vehicle.lag_up + vehicle.lag_down))
         torque = inertia * bandwidth * (rates - flight.rates)
         torque = torque + flight.rates.cross(inertia * flight.rates)
         # Roll and pitch may use half of what the rotors have, yaw a fifth: it is the first to give way.

@@ -89,8 +89,8 @@ class Quadrotor:
     torque_curve: tuple[float, float] = (0.0, 1.5e-9)
     """Drag torque of a rotor: linear and quadratic coefficient of its speed."""
     max_speed: float = 5145.0
-    lag_up: float = 0.020
-    lag_down: float = 0.030
+    lag_up: float = 0.012
+    lag_down: float = 0.018
     rotor_inertia: float = 3.0e-6
     body_drag: tuple[float, float, float] = (0.006, 0.006, 0.012)
     """Quadratic drag, N/(m/s)², along the body's axes."""

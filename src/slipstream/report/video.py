@@ -140,6 +140,8 @@ class Canvas:
             pen.line([tuple(p) for p in ends], fill=colour, width=int((3 + z) * FINE))
             tip = self.on_plan(np.array([[x, y], [x + cos, y + sin]]))
             pen.line([tuple(p) for p in tip], fill=colour, width=2 * FINE)
+            name = self.on_plan(np.array([x, y]) + aside * 1.45 - 0.3 * np.array([cos, sin]))
+            pen.text(tuple(name), str(number + 1), colour, self.small, anchor="mm")
         for flight in reversed(self.shown):
             i = self.index(flight, time)
             first = max(0, i - int(TRAIL / flight.control_dt))
