@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from slipstream import device
-from slipstream.chance import Chance
 from slipstream.env import Box, Spec, State
 from slipstream.geometry import Vec2
 from slipstream.learn.ppo import Ppo

@@ -11,6 +11,6 @@ HOOK = install_import_hook(
     "beartype.beartype",
 )
 
-from slipstream import device  # noqa: E402
+from slipstream import device
 
 device.configure(2)

@@ -111,8 +111,6 @@ def test_integers_cover_their_range_evenly():
 
 def test_mixing_changes_half_of_the_bits_when_one_changes():
     words = jnp.arange(4096, dtype=jnp.uint32) * jnp.uint32(2654435761)
-    flips = [
-        np.mean(np.bitwise_count(np.asarray(mix(words) ^ mix(words ^ jnp.uint32(1 << bit))))) for bit in range(32)
-    ]
+    flips = [np.mean(np.bitwise_count(np.asarray(mix(words) ^ mix(words ^ jnp.uint32(1 << bit))))) for bit in range(32)]
     assert min(flips) == pytest.approx(16, abs=1.0)
     assert max(flips) == pytest.approx(16, abs=1.0)

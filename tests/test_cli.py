@@ -12,8 +12,8 @@ import av
 import numpy as np
 import pytest
 
-TINY = "--learner.worlds 64 --learner.length 8 --learner.epochs 1 --learner.minibatches 2 --learner.hidden 16".split()
-TINY += "--learner.block 16 --steps 8192".split()
+SIZES = {"worlds": 64, "length": 8, "epochs": 1, "minibatches": 2, "hidden": 16, "block": 16}
+TINY = [word for name, size in SIZES.items() for word in (f"--learner.{name}", str(size))] + ["--steps", "8192"]
 
 
 def slipstream(*words, cwd, **options):
@@ -141,14 +141,18 @@ def test_doctor_finds_a_healthy_machine(place):
 def test_control_c_saves_and_says_how_to_go_on(tmp_path):
     words = ["train", "racing", "--run", "stopped", *TINY[:-1], "40960000"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "slipstream.cli", *words], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "slipstream.cli", *words],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     metrics = tmp_path / "stopped/metrics.jsonl"
     deadline = time.monotonic() + 120
     while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert "slipstream train --resume --run stopped" in err
     assert list((tmp_path / "stopped/checkpoints").glob("0*"))

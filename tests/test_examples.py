@@ -11,7 +11,11 @@ sys.path.insert(0, str(EXAMPLES))
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)
 def test_an_example_is_short(path):
-    code = [line for line in path.read_text().splitlines() if line.strip() and not line.startswith(('"""', "import", "from"))]
+    code = [
+        line
+        for line in path.read_text().splitlines()
+        if line.strip() and not line.startswith(('"""', "import", "from"))
+    ]
     assert len(code) <= 40
 
 

@@ -81,7 +81,7 @@ def stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: b
             seen = seen + jax.vmap(env.observe)(states)
         return (states, chances, seen), None
 
-    shape = states.reward.shape + (env.spec.observation,) if observe else ()
+    shape = (*states.reward.shape, env.spec.observation) if observe else ()
     (states, _, seen), _ = jax.lax.scan(tick, (states, chances, jnp.zeros(shape)), length=steps)
     return states, seen
 
@@ -158,8 +158,8 @@ def limit_ratio(worlds: int, say: Say) -> dict[str, Any]:
 def run_limit(binary: Path, v: Quadrotor, worlds: int, steps: int) -> tuple[float, list[float]]:
     """Steps a CPU-second of the C++ program, and where its first and last world end up."""
     numbers = [
-        worlds, steps, 4, 0.0025, v.mass, *v.inertia, *v.arm, v.thrust_curve[1], v.torque_curve[1], v.lag_up, v.lag_down,
-        v.rotor_inertia, *v.body_drag, v.rotor_drag, v.hover_speed,
+        worlds, steps, 4, 0.0025, v.mass, *v.inertia, *v.arm, v.thrust_curve[1], v.torque_curve[1],
+        v.lag_up, v.lag_down, v.rotor_inertia, *v.body_drag, v.rotor_drag, v.hover_speed,
     ]  # fmt: skip
     out = subprocess.run([str(binary), *map(repr, numbers)], check=True, capture_output=True, text=True).stdout
     rate, *ends = map(float, out.split())

@@ -1,6 +1,7 @@
 """The command line: what a person types, checked before anything is compiled or written."""
 
 import json
+import math
 import os
 import signal
 import sys
@@ -162,7 +163,7 @@ def train(run: Any, resume: bool) -> dict[str, Any]:
         "seconds": round(look.seconds, 2),
         "steps_per_second": round(look.rate),
         "finished": look.step >= look.steps,
-        **{name: None if value != value else round(value, 6) for name, value in look.metrics.items()},
+        **{name: None if math.isnan(value) else round(value, 6) for name, value in look.metrics.items()},
     }
 
 
@@ -213,9 +214,7 @@ def evaluate(request: Evaluate) -> dict[str, Any]:
     if request.episodes < 1:
         raise RequestError("--episodes must be at least 1")
     with Count(f"{request.plant} plant", request.episodes) as count:
-        return evaluation(
-            run, request.plant, request.episodes, request.seed, request.checkpoint, watch=count.look
-        )
+        return evaluation(run, request.plant, request.episodes, request.seed, request.checkpoint, watch=count.look)
 
 
 def scored(summary: dict[str, Any]) -> str:

@@ -40,7 +40,9 @@ def examine() -> list[dict[str, Any]]:
     size = sum(path.stat().st_size for path in cache.glob("*") if path.is_file()) / 1e6 if cache.exists() else 0.0
     found.append(finding("cache", True, f"compile cache: {cache} ({size:.1f} MB)"))
     compiler = shutil.which("g++")
-    text = f"C++ compiler: {compiler}" if compiler else "C++ compiler: install g++ for the limit in `slipstream bench sim`"
+    text = (
+        f"C++ compiler: {compiler}" if compiler else "C++ compiler: install g++ for the limit in `slipstream bench sim`"
+    )
     found.append(finding("g++", compiler is not None, text))
     for name, (use, how) in OPTIONAL.items():
         there = importlib.util.find_spec(name) is not None

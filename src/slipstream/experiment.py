@@ -52,10 +52,7 @@ class Experiment(Generic[Task, Learner]):
         """The experiment that `as_dict` described; anything else is refused in words."""
         if not isinstance(data, dict):
             raise ValueError("an experiment is an object with task, learner and settings")
-        parts = {
-            name: build(table, name, data.get(name))
-            for name, table in (("task", TASKS), ("learner", LEARNERS))
-        }
+        parts = {name: build(table, name, data.get(name)) for name, table in (("task", TASKS), ("learner", LEARNERS))}
         rest = {name: value for name, value in data.items() if name not in parts}
         return cls(**parts, **checked(cls, rest, "experiment"))
 

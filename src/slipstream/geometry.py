@@ -1,7 +1,5 @@
 """Vectors and rotations as structs of scalars, so that `vmap` makes each component one contiguous array."""
 
-
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -23,9 +21,7 @@ def sin_cos(angle: Scalar) -> tuple[Scalar, Scalar]:
     x = (angle - turns * 1.5707964) + turns * 4.371139e-8
     square = x * x
     sine = x + x * square * (-1.6666654e-1 + square * (8.3321608e-3 - 1.9515296e-4 * square))
-    cosine = (
-        1.0 - 0.5 * square + square * square * (4.1666646e-2 + square * (-1.3887316e-3 + 2.4433157e-5 * square))
-    )
+    cosine = 1.0 - 0.5 * square + square * square * (4.1666646e-2 + square * (-1.3887316e-3 + 2.4433157e-5 * square))
     quarter = turns - 4.0 * jnp.floor(turns * 0.25)
     swap = (quarter == 1.0) | (quarter == 3.0)
     s, c = jnp.where(swap, cosine, sine), jnp.where(swap, sine, cosine)

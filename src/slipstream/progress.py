@@ -72,7 +72,9 @@ class Bar:
             self.progress.update(self.task, completed=look.step / look.steps, tell=text)
         elif time.monotonic() - self.told > 10.0 or look.step >= look.steps:
             self.told = time.monotonic()
-            print(f"{100 * look.step / look.steps:3.0f} %  {brief(look.step)} steps  {text}", file=sys.stderr, flush=True)
+            print(
+                f"{100 * look.step / look.steps:3.0f} %  {brief(look.step)} steps  {text}", file=sys.stderr, flush=True
+            )
 
     def say(self, text: str) -> None:
         if self.live:

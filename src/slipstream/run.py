@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import shutil
 import time
@@ -30,9 +29,7 @@ class Run:
         """A new run; a folder that already holds one is left alone."""
         run = cls(folder)
         if run._file("experiment.json").exists():
-            raise RunError(
-                f"{folder} already holds a run. Go on with it by --resume, or choose another --run folder."
-            )
+            raise RunError(f"{folder} already holds a run. Go on with it by --resume, or choose another --run folder.")
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise RunError(f"{folder} exists and is not empty; choose another --run folder")
         try:
@@ -197,7 +194,7 @@ def write_text(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.part")
     try:
         aside.write_text(text)
-        os.replace(aside, path)
+        aside.replace(path)
     except OSError:
         aside.unlink(missing_ok=True)
         raise

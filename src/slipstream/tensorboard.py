@@ -1,7 +1,8 @@
-"""TensorBoard's event file: records of protocol buffers with checksums. A scalar needs four fields, not a dependency."""
+"""TensorBoard's event file: protocol buffers with checksums. A scalar needs four fields, not a dependency."""
 
 import struct as binary
 import time
+
 
 def varint(number: int) -> bytes:
     out = bytearray()

@@ -126,7 +126,9 @@ def refuse_nan(metrics: dict[str, float], step: int, run: Run) -> None:
     """Stop at the first quantity that is no number: weights that follow from it are worth nothing."""
     for name in ("loss", "gradient", "reward", "value_loss"):
         if name in metrics and not math.isfinite(metrics[name]):
-            last = f"The last good checkpoint is step {run.steps[-1]:,}." if run.steps else "There is no checkpoint yet."
+            last = (
+                f"The last good checkpoint is step {run.steps[-1]:,}." if run.steps else "There is no checkpoint yet."
+            )
             raise TrainingError(
                 f"training stopped at step {step:,}: {name} is {metrics[name]}. {last} "
                 "A smaller --learner.rate or --learner.gradient-norm usually helps."

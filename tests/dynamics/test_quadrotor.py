@@ -81,7 +81,9 @@ def test_a_pulse_of_one_rotor_turns_the_body_its_way(rotor, roll, pitch, yaw):
 
 
 def test_angular_momentum_of_a_body_spinning_free_is_kept():
-    vehicle = replace(racer, inertia=(0.002, 0.003, 0.006), rotor_inertia=0.0, body_drag=(0, 0, 0), rotor_drag=0.0, order=4)
+    vehicle = replace(
+        racer, inertia=(0.002, 0.003, 0.006), rotor_inertia=0.0, body_drag=(0, 0, 0), rotor_drag=0.0, order=4
+    )
     stopped = floats(Rotors(0.0, 0.0, 0.0, 0.0))
     start = replace(at_rest(vehicle), rates=floats(Vec3(3.0, 8.0, 1.0)), rotors=stopped)
 
@@ -188,7 +190,7 @@ def test_flight_agrees_with_mujoco_under_the_same_rotor_forces(order):
     vehicle = replace(racer, order=order, rotor_inertia=0.0)
     ix, iy, iz = vehicle.inertia
     model = mujoco.MjModel.from_xml_string(
-        f"""<mujoco><option timestep="{DT}" gravity="0 0 {-GRAVITY}" integrator="{'RK4' if order == 4 else 'Euler'}"/>
+        f"""<mujoco><option timestep="{DT}" gravity="0 0 {-GRAVITY}" integrator="{"RK4" if order == 4 else "Euler"}"/>
         <worldbody><body name="quad" pos="0 0 5"><freejoint/>
         <inertial pos="0 0 0" mass="{vehicle.mass}" diaginertia="{ix} {iy} {iz}"/></body></worldbody></mujoco>"""
     )

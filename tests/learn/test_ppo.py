@@ -36,7 +36,9 @@ def trained(experiment, chunks=2):
 @pytest.mark.parametrize("name", [*SPACES, "agents", "shared", "adaptive", "spread"])
 def test_ppo_updates_every_kind_of_action_and_network(name):
     task = SPACES.get(name, Racing(agents=3) if name == "agents" else Racing())
-    extra = {"shared": {"shared": True}, "adaptive": {"schedule": "adaptive"}, "spread": {"spread_end": 0.1}}.get(name, {})
+    extra = {"shared": {"shared": True}, "adaptive": {"schedule": "adaptive"}, "spread": {"spread_end": 0.1}}.get(
+        name, {}
+    )
     learner = Ppo(**SMALL, **extra)
     assert isinstance(learner, Learner)
     experiment = Experiment(task, learner, steps=4096)
@@ -103,9 +105,7 @@ class CountCompiles:
 
     def __enter__(self):
         self.compiles = 0
-        self.listen = lambda name, *_, **__: setattr(
-            self, "compiles", self.compiles + ("backend_compile" in name)
-        )
+        self.listen = lambda name, *_, **__: setattr(self, "compiles", self.compiles + ("backend_compile" in name))
         jax.monitoring.register_event_duration_secs_listener(self.listen)
         return self
 

@@ -52,7 +52,11 @@ const tell = () => { document.title = JSON.stringify({ready: v.readyState, width
 v.addEventListener('canplay', tell); setTimeout(tell, 4000); });</script>"""
     probe.write_text(page.read_text().replace("</main>", "</main>" + script))
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-    flags += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={tmp_path / 'profile'}"]
+    flags += [
+        "--disable-background-networking",
+        "--disable-component-update",
+        f"--user-data-dir={tmp_path / 'profile'}",
+    ]
     done = subprocess.run(
         [CHROMIUM, *flags, "--window-size=1200,2400", "--virtual-time-budget=8000", "--dump-dom", f"file://{probe}"],
         capture_output=True, text=True, timeout=180, check=False,

@@ -165,9 +165,7 @@ def test_a_drone_out_of_the_race_is_no_longer_in_the_way():
     env = Racing(agents=2)
     state = started(env)
     position = Vec3(jnp.array([5.0, 5.1]), jnp.array([2.0, 2.0]), jnp.array([2.0, 2.0]))
-    state = replace(
-        state, body=replace(state.body, position=position), terminated=jnp.array([True, False])
-    )
+    state = replace(state, body=replace(state.body, position=position), terminated=jnp.array([True, False]))
     after = jax.jit(env.judge)(state, state.body)
     assert not bool(after.progress.crashed[1])
 

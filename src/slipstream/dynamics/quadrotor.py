@@ -166,10 +166,7 @@ class Quadrotor:
             return self._runge_kutta(flight, target, wind, variation, dt)
         up, down = self.decay(variation, dt)
         rotors = Rotors(
-            *(
-                t + (ω - t) * jnp.where(t > ω, up, down)
-                for ω, t in zip(flight.rotors.parts, target.parts, strict=True)
-            )
+            *(t + (ω - t) * jnp.where(t > ω, up, down) for ω, t in zip(flight.rotors.parts, target.parts, strict=True))
         )
         flight = replace(flight, rotors=rotors)
         acceleration, spin = self.accelerations(flight, target, wind, variation)
@@ -212,12 +209,7 @@ class Quadrotor:
 
     def _rotor_slope(self, rotors: Rotors, target: Rotors, variation: Variation) -> Rotors:
         up, down = (1.0 / scaled(lag, variation.lag) for lag in (self.lag_up, self.lag_down))
-        return Rotors(
-            *(
-                (t - ω) * jnp.where(t > ω, up, down)
-                for ω, t in zip(rotors.parts, target.parts, strict=True)
-            )
-        )
+        return Rotors(*((t - ω) * jnp.where(t > ω, up, down) for ω, t in zip(rotors.parts, target.parts, strict=True)))
 
     def accelerations(
         self, flight: Flight, target: Rotors, wind: Vec3 | None, variation: Variation

@@ -18,8 +18,8 @@ def advantages(
 
         δ = r + γ (1 − terminated) V′ − V        A = δ + γ λ (1 − ended) A′
 
-    `reward`, `next_value` and the flags belong to the state an action led to. A truncated episode keeps the value of its
-    true last observation; neither kind of end lets anything leak in from the episode that follows.
+    `reward`, `next_value` and the flags belong to the state an action led to. A truncated episode keeps the value of
+    its true last observation; neither kind of end lets anything leak in from the episode that follows.
     """
     difference = reward + discount * jnp.where(terminated, 0.0, next_value) - value
     keep = discount * trace * (1.0 - (terminated | truncated).astype(jnp.float32))

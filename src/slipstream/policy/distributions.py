@@ -112,9 +112,7 @@ class MultiCategorical:
     @property
     def parts(self) -> list[Categorical]:
         ends = [sum(self.choices[: i + 1]) for i in range(len(self.choices))]
-        return [
-            Categorical(self.logits[..., end - n : end]) for n, end in zip(self.choices, ends, strict=True)
-        ]
+        return [Categorical(self.logits[..., end - n : end]) for n, end in zip(self.choices, ends, strict=True)]
 
     def sample(self, chance: Chance) -> tuple[Int[Array, "a"], Chance]:
         actions = []

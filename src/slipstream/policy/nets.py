@@ -43,15 +43,10 @@ class Mlp:
     activation: str = static()
 
     @classmethod
-    def init(
-        cls, key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "tanh", last_gain: float = 1.0
-    ) -> "Mlp":
+    def init(cls, key: PRNGKeyArray, sizes: tuple[int, ...], activation: str = "tanh", last_gain: float = 1.0) -> "Mlp":
         keys = jax.random.split(key, len(sizes) - 1)
         gains = [2.0**0.5] * (len(sizes) - 2) + [last_gain]
-        layers = [
-            Linear.init(k, i, o, gain)
-            for k, (i, o), gain in zip(keys, pairwise(sizes), gains, strict=True)
-        ]
+        layers = [Linear.init(k, i, o, gain) for k, (i, o), gain in zip(keys, pairwise(sizes), gains, strict=True)]
         return cls(tuple(layers), activation)
 
     def __call__(self, x: Float[Array, "*b i"]) -> Float[Array, "*b o"]:

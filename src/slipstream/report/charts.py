@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,7 +17,7 @@ SPEEDS = ((0.0, (37, 99, 235)), (0.35, (14, 165, 160)), (0.65, (234, 179, 8)), (
 def colour_of(share: float) -> tuple[int, int, int]:
     """Blue for 0, by green and yellow to red for 1."""
     share = min(max(share, 0.0), 1.0)
-    for (low, a), (high, b) in zip(SPEEDS, SPEEDS[1:], strict=False):
+    for (low, a), (high, b) in pairwise(SPEEDS):
         if share <= high:
             t = (share - low) / (high - low)
             return tuple(round(x + t * (y - x)) for x, y in zip(a, b, strict=True))  # pyright: ignore[reportReturnType]
@@ -136,7 +137,7 @@ def shares(parts: dict[str, float]) -> str:
     """One bar, divided."""
     colours = (ACCENT, "#14b8a6", "#eab308", SECOND, "#9333ea")
     body, x = [], 0.0
-    for (name, share), colour in zip(parts.items(), colours, strict=False):
+    for share, colour in zip(parts.values(), colours, strict=False):
         width = max(share, 0.0) * WIDTH
         body.append(f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="34" fill="{colour}"/>')
         x += width
@@ -175,6 +176,8 @@ def track(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: 
         body.append(f'<text x="{tx}" y="{ty}" class="name mid">{number} ({z:.1f} m)</text>')
     for i in range(60):
         red, green, blue = colour_of(i / 59)
-        body.append(f'<rect x="{10 + 2 * i}" y="{height - 18:.1f}" width="2.2" height="8" fill="rgb({red},{green},{blue})"/>')
+        body.append(
+            f'<rect x="{10 + 2 * i}" y="{height - 18:.1f}" width="2.2" height="8" fill="rgb({red},{green},{blue})"/>'
+        )
     body.append(f'<text x="136" y="{height - 10:.1f}" class="tick">0 to {fastest:.1f} m/s</text>')
     return svg("".join(body), width, height)

@@ -135,7 +135,8 @@ class Canvas:
         following = int(self.leader.steps["next_gate"][self.index(self.leader, time)])
         for number, (x, y, z, cos, sin) in enumerate(self.gates):
             aside = np.array([-sin, cos]) * OUTER / 2
-            ends = self.on_plan(np.array([[x, y] - aside, [x, y] + aside]))
+            centre = np.array([x, y])
+            ends = self.on_plan(np.stack([centre - aside, centre + aside]))
             colour = NEXT if number == following else FRAME
             pen.line([tuple(p) for p in ends], fill=colour, width=int((3 + z) * FINE))
             tip = self.on_plan(np.array([[x, y], [x + cos, y + sin]]))
@@ -145,10 +146,14 @@ class Canvas:
         for flight in reversed(self.shown):
             i = self.index(flight, time)
             first = max(0, i - int(TRAIL / flight.control_dt))
-            self.trail(pen, self.on_plan(flight.steps["position"][first : i + 1]), flight.steps["velocity"][first : i + 1])
+            self.trail(
+                pen, self.on_plan(flight.steps["position"][first : i + 1]), flight.steps["velocity"][first : i + 1]
+            )
             x, y = self.on_plan(flight.steps["position"][i])
             size = (7 if flight is self.leader else 4) * FINE
-            pen.ellipse((x - size, y - size, x + size, y + size), fill=INK if flight is self.leader else (100, 116, 139))
+            pen.ellipse(
+                (x - size, y - size, x + size, y + size), fill=INK if flight is self.leader else (100, 116, 139)
+            )
         return image
 
     def trail(self, pen: ImageDraw.ImageDraw, points: np.ndarray, velocity: np.ndarray, width: int = 3) -> None:
@@ -211,7 +216,9 @@ class Canvas:
 
     def drone(self, pen: ImageDraw.ImageDraw, view: "View", flight: Episode, i: int) -> None:
         position, q = flight.steps["position"][i], flight.steps["attitude"][i]
-        shadow = [position * [1, 1, 0] + 0.18 * np.array([math.cos(a), math.sin(a), 0]) for a in np.arange(0, 6.28, 0.6)]
+        shadow = [
+            position * [1, 1, 0] + 0.18 * np.array([math.cos(a), math.sin(a), 0]) for a in np.arange(0, 6.28, 0.6)
+        ]
         view.polygon(pen, shadow, (92, 104, 92), None)
         body = rotation(q)
         turn = np.arange(0.0, 2 * math.pi, 0.5)

@@ -156,7 +156,7 @@ class Racing:
             raise ValueError("delay must not be negative and time_limit must be positive")
         if not 0.0 <= max(self.vary_mass, self.vary_inertia, self.vary_thrust, self.vary_lag, self.vary_drag) < 1.0:
             raise ValueError("a relative variation lies between 0 and 1")
-        if self.course.count and OPENING / 2 <= self.quadrotor.radius:
+        if self.course.count and self.quadrotor.radius >= OPENING / 2:
             raise ValueError(f"the {self.vehicle} does not fit through a gate")
 
     @cached_property
@@ -314,9 +314,7 @@ class Racing:
             parts.append(keep * old + kick)
         return Vec3(*parts), chance
 
-    def _fly(
-        self, flight: Flight, stick: Stick, gust: Vec3 | None, variation: Variation, wind: Vec3 | None
-    ) -> Flight:
+    def _fly(self, flight: Flight, stick: Stick, gust: Vec3 | None, variation: Variation, wind: Vec3 | None) -> Flight:
         air = gust if wind is None else wind if gust is None else wind + gust
         for _ in range(self.physics_rate // self.control_rate):
             rotors = self.control.rotors(self.quadrotor, flight, stick)
@@ -497,7 +495,6 @@ class Racing:
             "crash": race.crashed.astype(jnp.float32),
             "miss": race.missed.astype(jnp.float32),
         }
-
 
     def record(self, state: RaceState) -> dict[str, Array]:
         """What an episode keeps of a moment."""

@@ -106,8 +106,8 @@ class Track:
 class GeneratedTrack:
     """A closed track around the origin, different in every world.
 
-    Gates stand on a circle whose radius is modulated twice or three times around, jittered along it, at random heights; each
-    faces from the gate before towards the gate after. The bounds keep neighbours at least 3 m apart.
+    Gates stand on a circle whose radius is modulated twice or three times around, jittered along it, at random
+    heights; each faces from the gate before towards the gate after. The bounds keep neighbours 3 m apart.
     """
 
     count: int = 6
@@ -159,8 +159,7 @@ def ring(gates: int, radius: float, step: float = 0.0) -> Track:
     angles = [2.0 * math.pi * k / gates for k in range(gates)]
     return Track(
         tuple(
-            (radius * math.cos(a), radius * math.sin(a), step * (k % 2), a + math.pi / 2)
-            for k, a in enumerate(angles)
+            (radius * math.cos(a), radius * math.sin(a), step * (k % 2), a + math.pi / 2) for k, a in enumerate(angles)
         )
     )
 
