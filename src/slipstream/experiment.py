@@ -86,7 +86,7 @@ def checked(kind: type, values: dict[str, Any], what: str) -> dict[str, Any]:
         wrong_bool = isinstance(value, bool) and default is not bool
         if plain and (not isinstance(value, plain) or wrong_bool):
             raise ValueError(f"{what} field '{name}' takes {default.__name__}, not {value!r}")
-        result[name] = float(value) if default is float else value
+        result[name] = float(value) if default is float else value  # pyright: ignore[reportArgumentType]
     return result
 
 

@@ -2,6 +2,7 @@
 
 import struct as binary
 import time
+from collections.abc import Mapping
 
 
 def varint(number: int) -> bytes:
@@ -16,7 +17,7 @@ def field(number: int, content: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def event(step: int, values: dict[str, float], version: bool = False) -> bytes:
+def event(step: int, values: Mapping[str, float], version: bool = False) -> bytes:
     """An Event: wall time, step, and either the file version or a Summary of scalars."""
     head = b"\x09" + binary.pack("<d", time.time()) + b"\x10" + varint(step)
     if version:

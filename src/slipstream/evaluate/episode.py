@@ -99,22 +99,20 @@ def fly(
     keep = min(keep, episodes)
     scenery = jax.device_get(jax.vmap(task.scenery)(jax.tree.map(lambda x: x[:keep], states)))
     plant.start(task, states)
-    rows, flags = [jax.device_get(record(states))], []
+    rows, lengths = [jax.device_get(record(states))], np.ones(episodes, int)
     try:
-        ended = np.zeros(episodes, bool)
+        ended = np.zeros(episodes, np.bool_)
         while not ended.all():
             commanded, commands = decide(states)
             plant.command(commanded, commands)
             states = score(states, commanded, plant.sense())
             rows.append(jax.device_get(record(states)))
-            now = np.asarray(states.ended).reshape(episodes, -1).all(axis=1)
-            flags.append(~ended[:keep])
-            ended = now
+            lengths[~ended] += 1
+            ended = np.all(np.reshape(states.ended, (episodes, -1)), axis=1)
             watch(int(ended.sum()), episodes)
     finally:
         plant.close()
     figures = jax.device_get(jax.jit(jax.vmap(task.figures))(states))
-    lengths = 1 + np.sum(flags, axis=0)
     kept = [
         Episode(
             {name: np.stack([row[name][i] for row in rows[: lengths[i]]]) for name in rows[0]},

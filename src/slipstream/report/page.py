@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
+from markupsafe import Markup
 
 from .. import __version__
 from ..evaluate.episode import Episode
@@ -80,7 +81,7 @@ def page(run: Run) -> str:
     million = [row["step"] / 1e6 for row in metrics]
     environment = jinja2.Environment(autoescape=True)
     safe = {
-        name: jinja2.utils.markupsafe.Markup(chart)
+        name: Markup(chart)
         for name, chart in {
             "success_curve": curve(metrics, million, "success", "episodes that finish a lap", (0.0, 1.0)),
             "reward_curve": curve(metrics, million, "reward", "reward a step"),

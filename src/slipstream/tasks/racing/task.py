@@ -355,7 +355,7 @@ class Racing:
         goal = gate_at(gates, race.next_gate)
         radius = self.quadrotor.radius
         crossing = goal.crossing(before.position, after.position, radius)
-        hit: Flag = after.position.z < self.quadrotor.foot_drop
+        hit = jnp.asarray(after.position.z < self.quadrotor.foot_drop)
         for gate in gates:
             hit = hit | gate.crossing(before.position, after.position, radius).hit
         through = crossing.through & ~hit
@@ -377,7 +377,9 @@ class Racing:
             new, old = race.sent[0].parts, race.sent[1].parts
             reward = reward + self.smooth_reward * sum((a - b) ** 2 for a, b in zip(new, old, strict=True))
         lost = distance > self.too_far
-        over = hit | lost | (missed if self.miss_ends else False)
+        over = hit | lost
+        if self.miss_ends:
+            over = over | missed
         passed = race.passed + through
         count = len(gates)
         lap_done = through & (passed % count == 0)
@@ -404,7 +406,7 @@ class Racing:
     def _collisions(self, state: RaceState, body: Flight) -> Float[Array, "agents"]:
         """Which drones, of those still flying, touch another one."""
         p = body.position
-        x, y, z = (part[:, None] - part[None, :] for part in p.parts)
+        x, y, z = (jnp.subtract.outer(part, part) for part in p.parts)
         flying = ~state.ended
         pairs = flying[:, None] & flying[None, :] & ~jnp.eye(self.agents, dtype=bool)
         return jnp.any(pairs & (x**2 + y**2 + z**2 < (2.0 * self.quadrotor.radius) ** 2), axis=1)
@@ -449,7 +451,7 @@ class Racing:
     def _others(self, state: RaceState) -> Float[Array, "agents 6"]:
         """Position and velocity of the nearest other drone still flying, relative and in the body; else zero."""
         p, v, flying = state.body.position, state.body.velocity, ~state.ended
-        gaps = [part[None, :] - part[:, None] for part in (*p.parts, *v.parts)]
+        gaps = [-jnp.subtract.outer(part, part) for part in (*p.parts, *v.parts)]
         distance = sum(gap**2 for gap in gaps[:3])
         distance = jnp.where(flying[None, :] & ~jnp.eye(self.agents, dtype=bool), distance, jnp.inf)
         nearest = jnp.argmin(distance, axis=1)
@@ -488,7 +490,7 @@ class Racing:
         done = race.first_lap > 0.0
         return {
             "success": done.astype(jnp.float32),
-            "score": race.score,
+            "score": jnp.asarray(race.score),
             "lap_time": jnp.where(done, race.first_lap, jnp.nan),
             "flying_lap": jnp.where(race.best_lap > 0.0, race.best_lap, jnp.nan),
             "gates": race.passed.astype(jnp.float32),
