@@ -61,7 +61,7 @@ class Ppo:
     rate_end: float = 0.0
     """share of the step size left at the end of a linear schedule"""
     target_kl: float = 0.01
-    """what an adaptive step size aims at, for each minibatch"""
+    """divergence between the start and the end of an update that an adaptive step size aims at"""
     target_kl_end: float = 0.1
     """share of target_kl left at the end, falling once `settle` has come: small steps keep what large ones found"""
     discount: float = 0.99
@@ -210,21 +210,22 @@ class Ppo:
         orders = jax.vmap(lambda k: jax.random.permutation(k, blocks))(jax.random.split(key, self.epochs))
         orders = orders.reshape(self.epochs * self.minibatches, -1)
 
-        def learn(carry: tuple[Any, Any, Array], order: Array) -> tuple[tuple[Any, Any, Array], Metrics]:
-            weights, optimiser, rate = carry
+        def learn(carry: tuple[Any, Any], order: Array) -> tuple[tuple[Any, Any], Metrics]:
+            weights, optimiser = carry
             part = jax.tree.map(lambda x: x[order].reshape(-1, *x.shape[2:]), batch)
             gradient, metrics = jax.grad(self._loss, has_aux=True)(weights, policy, part)
             if axis:
                 gradient, metrics = jax.lax.pmean((gradient, metrics), axis)
             step, optimiser = self._adam.update(gradient, optimiser)
             weights = jax.tree.map(lambda w, s: w - rate * s, weights, step)
-            if self.schedule == "adaptive":
-                kl = metrics["kl"]
-                factor = jnp.where(kl > 2.0 * target_kl, 1 / 1.5, jnp.where(kl < 0.5 * target_kl, 1.5, 1.0))
-                rate = jnp.clip(rate * factor, 1e-5, 1e-2)
-            return (weights, optimiser, rate), metrics | {"gradient": optax.tree.norm(gradient)}
+            return (weights, optimiser), metrics | {"gradient": optax.tree.norm(gradient)}
 
-        (weights, optimiser, rate), metrics = jax.lax.scan(learn, (trainable(policy), optimiser, rate), orders)
+        (weights, optimiser), metrics = jax.lax.scan(learn, (trainable(policy), optimiser), orders)
+        if self.schedule == "adaptive":
+            # Once an update, by how far its end is from its start. Early minibatches are always near the start: followed
+            # one by one they would drive the rate up each time.
+            reached = jnp.mean(metrics["kl"][-max(self.minibatches // 2, 1) :])
+            rate = jnp.clip(rate * jnp.clip(jnp.sqrt(target_kl / (reached + 1e-9)), 0.7, 1.2), 1e-6, 1e-2)
         return with_trainable(policy, weights), optimiser, rate, jax.tree.map(jnp.mean, metrics)
 
     def _loss(self, weights: Any, policy: ActorCritic, batch: Batch) -> tuple[Array, Metrics]:
