@@ -98,9 +98,26 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 
 racing = Experiment(
-    task=Racing(progress_reward=1.0, gate_reward=1.0, miss_reward=-2.0, crash_reward=-2.0),
-    learner=Ppo(worlds=1024, length=32, epochs=2, minibatches=8, rate=1e-3, schedule="adaptive"),
-    steps=40_000_000,
+    task=Racing(
+        practice_limit=8.0,
+        progress_reward=1.0,
+        gate_reward=1.0,
+        aside_reward=0.5,
+        miss_reward=-5.0,
+        crash_reward=-5.0,
+    ),
+    learner=Ppo(
+        worlds=2048,
+        length=32,
+        epochs=2,
+        minibatches=8,
+        rate=1e-3,
+        schedule="adaptive",
+        target_kl=0.03,
+        target_kl_end=0.1,
+        settle=0.5,
+    ),
+    steps=68_000_000,
 )
 
 PRESETS: dict[str, Experiment[Any, Any]] = {

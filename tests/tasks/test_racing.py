@@ -119,6 +119,8 @@ def test_practice_is_cut_short_and_the_exam_is_not():
     env = Racing(practice_limit=1.0)
     state = placed(towards(replace(started(env), step=jnp.int32(99)), 1), 5.0, 2.5, 2.0)
     assert bool(judged(env, state, 5.0, 2.5, 2.0).truncated)
+    assert np.isnan(env.figures(judged(env, state, 5.0, 2.5, 2.0))["success"])
+    state = replace(state, world=replace(state.world, limit=None))
     assert not bool(judged(env.exam(), state, 5.0, 2.5, 2.0).truncated)
 
 

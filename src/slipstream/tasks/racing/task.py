@@ -31,6 +31,7 @@ class RaceWorld:
     variation: Variation
     wind: Vec3 | None
     delay: Int[Array, ""] | None  # decisions between choosing and flying an action
+    limit: Scalar | None  # seconds this attempt may take, in practice
 
 
 @struct
@@ -87,7 +88,7 @@ class Racing:
     """order of integration: 1 or 4"""
     time_limit: float = 20.0
     practice_limit: float = 0.0
-    """if positive, an attempt in training is cut short there, so that starts are practised as often as laps"""
+    """if positive, an attempt in training is cut short at a random time before that, so that starts are practised, too"""
     too_far: float = 20.0
     """distance from the next gate at which an attempt is given up"""
     starts: Literal["gates", "line", "grid"] = "gates"
@@ -198,6 +199,9 @@ class Racing:
         delay = None
         if self.delay:
             delay, chance = chance.integer(self.delay + 1)
+        limit = None
+        if self.practice_limit:
+            limit, chance = chance.uniform(0.15 * self.practice_limit, self.practice_limit)
         if self.agents == 1:
             start, chance = self._start(chance, self.course.gates(drawn))
         else:
@@ -206,7 +210,7 @@ class Racing:
         flight, race, variation = start
         shape = (self.agents,) if self.agents > 1 else ()
         return State(
-            world=RaceWorld(drawn, variation, wind, delay),
+            world=RaceWorld(drawn, variation, wind, delay, limit),
             body=flight,
             progress=race,
             chance=chance,
@@ -330,6 +334,7 @@ class Racing:
         step = state.step + 1
         time = step.astype(jnp.float32) * self.control_dt
         gates = self.course.gates(state.world.gates)
+        limit = self.time_limit if state.world.limit is None else state.world.limit
         judge = partial(self._judge, gates=gates, time=time)
         race, reward, over = each(self.agents, judge)(state.progress, state.body, body)
         if self.agents > 1:
@@ -345,7 +350,7 @@ class Racing:
             step=step,
             reward=reward,
             terminated=over,
-            truncated=jnp.broadcast_to(time >= (self.practice_limit or self.time_limit), over.shape) & ~over,
+            truncated=jnp.broadcast_to(time >= limit, over.shape) & ~over,
         )
 
     def _judge(
@@ -488,8 +493,10 @@ class Racing:
     def figures(self, state: RaceState) -> dict[str, Float[Array, "*agents"]]:
         race = state.progress
         done = race.first_lap > 0.0
+        cut = state.truncated if self.practice_limit else jnp.zeros_like(state.truncated)
         return {
-            "success": done.astype(jnp.float32),
+            # Practice that was cut short before a lap was done says nothing about laps.
+            "success": jnp.where(cut & ~done, jnp.nan, done),
             "score": jnp.asarray(race.score),
             "lap_time": jnp.where(done, race.first_lap, jnp.nan),
             "flying_lap": jnp.where(race.best_lap > 0.0, race.best_lap, jnp.nan),
