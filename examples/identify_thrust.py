@@ -26,7 +26,7 @@ def main() -> float:
     measured = heights(jnp.float32(0.93))
     misfit = jax.jit(jax.value_and_grad(lambda thrust: jnp.mean((heights(thrust) - measured) ** 2)))
     thrust = jnp.float32(1.0)
-    for _ in range(30):
+    for _ in range(14):
         error, slope = misfit(thrust)
         thrust = thrust - error / slope
     print(f"thrust found: {float(thrust):.4f} of the drawing (true: 0.93)")

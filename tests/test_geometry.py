@@ -71,6 +71,11 @@ def test_sine_and_cosine_are_those_of_the_library():
     np.testing.assert_allclose(cosine, np.cos(np.float64(angle)), atol=2e-6)
 
 
+def test_the_length_of_nothing_has_a_finite_slope():
+    slope = jax.grad(lambda x: Vec3(x, 0.0 * x, 0.0 * x).norm())(jnp.float32(0.0))
+    assert np.isfinite(slope)
+
+
 def test_a_turned_vector_in_the_plane_keeps_its_length():
     v = Vec2(jnp.float32(3.0), jnp.float32(4.0)).turned(jnp.float32(0.7))
     assert float(v.norm()) == pytest.approx(5.0, abs=1e-5)

@@ -183,7 +183,7 @@ def test_a_disk_that_fills_up_while_training_ends_with_a_clear_error(tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(small)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", str(small)], capture_output=True, check=False
     )
     if mounted.returncode:
         pytest.skip("a small disk cannot be mounted here")

@@ -1,5 +1,6 @@
 """What must be set before the first compile: XLA's options, the compile cache, and cores as devices."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -14,7 +15,7 @@ AXIS = "devices"
 
 
 def configure(devices: int | None = None) -> None:
-    """Set up JAX for this machine. Call it once, before anything runs; what the user has set stays.
+    """Set up JAX for this machine, before anything runs; what the user has set stays, and the first call counts.
 
     `devices` is how many devices to make of the CPU: by default one for each core.
     """
@@ -23,7 +24,9 @@ def configure(devices: int | None = None) -> None:
     if wanted and "xla_backend_extra_options" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_extra_options={','.join(wanted)}".strip()
     if "xla_force_host_platform_device_count" not in flags:
-        jax.config.update("jax_num_cpu_devices", devices or cores())
+        # Once JAX has run something its devices are what they are.
+        with contextlib.suppress(RuntimeError):
+            jax.config.update("jax_num_cpu_devices", devices or cores())
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -51,7 +51,8 @@ class Vec2:
         return self.x * other.x + self.y * other.y
 
     def norm(self) -> Scalar:
-        return jnp.sqrt(self.dot(self))
+        """The length; its gradient is finite at zero, too."""
+        return jnp.sqrt(jnp.maximum(self.dot(self), 1e-20))
 
     def turned(self, angle: Scalar) -> "Vec2":
         """The vector turned counter-clockwise by `angle`."""
@@ -98,7 +99,8 @@ class Vec3:
         )
 
     def norm(self) -> Scalar:
-        return jnp.sqrt(self.dot(self))
+        """The length; its gradient is finite at zero, too."""
+        return jnp.sqrt(jnp.maximum(self.dot(self), 1e-20))
 
     def unit(self) -> "Vec3":
         """The direction; the zero vector has none and stays zero."""
