@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 # The main job, from nothing to a report: train, evaluate, film, write up. A demo that was broken off goes on.
 demo: setup
 	@if [ -e runs/demo/experiment.json ]; then $(BIN)/slipstream pipeline --resume --run runs/demo; \
-	else $(BIN)/slipstream pipeline racing --run runs/demo; fi
+	else $(BIN)/slipstream pipeline racing-demo --run runs/demo; fi
 
 test: setup
 	$(BIN)/python -m pytest

@@ -117,11 +117,12 @@ racing = Experiment(
         target_kl_end=0.1,
         settle=0.5,
     ),
-    steps=68_000_000,
+    steps=92_000_000,
 )
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
+    "racing-demo": replace(racing, steps=48_000_000),
     "racing-generated": replace(racing, task=replace(racing.task, track="generated")),
 }
 """What `slipstream train` knows by name."""

@@ -1,7 +1,7 @@
 """What every task, vehicle and kind of action must do. A new one is added to the list and passes as it is."""
 
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +40,16 @@ def env(request):
 
 def rolled(env, worlds, steps, seed=0):
     """States after random actions, and whether everything stayed finite."""
+    return player(env, steps)(jnp.arange(worlds), jnp.uint32(seed))
+
+
+@lru_cache(maxsize=2)
+def player(env, steps):
+    """The program that plays, compiled once for a task."""
     draw = partial(random_action, env.spec)
     agents = env.spec.agents
 
-    def play(world):
+    def play(world, seed):
         own = Chance.of(99, world)
 
         def tick(carry, _):
@@ -61,7 +67,7 @@ def rolled(env, worlds, steps, seed=0):
 
         return jax.lax.scan(tick, (env.reset(Chance.of(seed, world)), own), length=steps)
 
-    return jax.jit(jax.vmap(play))(jnp.arange(worlds))
+    return jax.jit(jax.vmap(play, in_axes=(0, None)))
 
 
 def test_a_task_is_what_its_spec_says(env):
