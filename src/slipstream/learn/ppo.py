@@ -222,8 +222,8 @@ class Ppo:
 
         (weights, optimiser), metrics = jax.lax.scan(learn, (trainable(policy), optimiser), orders)
         if self.schedule == "adaptive":
-            # Once an update, by how far its end is from its start. Early minibatches are always near the start: followed
-            # one by one they would drive the rate up each time.
+            # Once an update, by how far its end is from its start. Early minibatches are always near the start:
+            # followed one by one they would drive the rate up each time.
             reached = jnp.mean(metrics["kl"][-max(self.minibatches // 2, 1) :])
             rate = jnp.clip(rate * jnp.clip(jnp.sqrt(target_kl / (reached + 1e-9)), 0.7, 1.2), 1e-6, 1e-2)
         return with_trainable(policy, weights), optimiser, rate, jax.tree.map(jnp.mean, metrics)

@@ -88,7 +88,7 @@ class Racing:
     """order of integration: 1 or 4"""
     time_limit: float = 20.0
     practice_limit: float = 0.0
-    """if positive, an attempt in training is cut short at a random time before that, so that starts are practised, too"""
+    """if positive, an attempt in training is cut short at a random time before that: starts are practised more"""
     too_far: float = 20.0
     """distance from the next gate at which an attempt is given up"""
     starts: Literal["gates", "line", "grid"] = "gates"
