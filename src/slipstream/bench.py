@@ -25,7 +25,7 @@ from .dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation, racer
 from .env import Box, Env, Spec, advance
 from .experiment import PRESETS, TASKS, Experiment
 from .geometry import Quat, Vec3
-from .learn.rollout import rollout
+from .learn.rollout import in_blocks, rollout
 from .training import trainer_of
 
 REPEATS = 5
@@ -69,6 +69,11 @@ def random_action(spec: Spec, chance: Chance) -> tuple[Any, Chance]:
 
 def stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
     """Random actions for `steps` steps; the observations are summed so that none can be left out."""
+    result = in_blocks(lambda states, chances: _stepping(env, states, chances, steps, observe), states, chances)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), result)
+
+
+def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
     agents = env.spec.agents
     draw = jax.vmap(partial(random_action, env.spec))
     draw = jax.vmap(draw) if agents > 1 else draw
@@ -81,7 +86,7 @@ def stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: b
             seen = seen + jax.vmap(env.observe)(states)
         return (states, chances, seen), None
 
-    shape = (*states.reward.shape, env.spec.observation) if observe else ()
+    shape = (*states.reward.shape, env.spec.observation) if observe else (1,)
     (states, _, seen), _ = jax.lax.scan(tick, (states, chances, jnp.zeros(shape)), length=steps)
     return states, seen
 
@@ -196,7 +201,7 @@ def dynamics_program(
         def many(flight: Flight, targets: Rotors) -> Flight:
             return jax.lax.scan(lambda f, _: (jax.vmap(one)(f, targets), None), flight, length=steps)[0]
 
-        return jax.jit(many), flight, targets
+        return jax.jit(partial(in_blocks, many)), flight, targets
 
     return make
 

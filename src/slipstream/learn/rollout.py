@@ -16,6 +16,9 @@ S = TypeVar("S", bound=State[Any, Any, Any])
 Act = Callable[[Float[Array, "*b d"], Chance], tuple[Array, Float[Array, "*b"], Chance]]
 
 
+BLOCK = 256
+
+
 @struct
 class Moment:
     """One step of every agent: what it saw and did, and what came of it."""
@@ -43,6 +46,28 @@ class Tally:
 
 def rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> tuple[S, Chance, Moment, Tally]:
     """Act in every world for `length` steps; the moments come back stacked in time."""
+    states, chances, moments, tallies = in_blocks(
+        lambda states, chances: _rollout(env, act, states, chances, length), states, chances
+    )
+    moments = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(length, -1, *x.shape[3:]), moments)
+    join = partial(jax.tree.map, lambda x: x.reshape(-1, *x.shape[2:]))
+    return join(states), join(chances), moments, jax.tree.map(partial(jnp.sum, axis=0), tallies)
+
+
+def in_blocks(work: Callable[..., Any], *worlds: Any) -> Any:
+    """`work` on a block of worlds after the other; every result gets a leading axis of blocks.
+
+    On a CPU a block and all that is computed for it stay in the nearest caches, which makes stepping several times
+    faster. Elsewhere all worlds are one block.
+    """
+    count = jax.tree.leaves(worlds)[0].shape[0]
+    block = BLOCK if jax.default_backend() == "cpu" and count % BLOCK == 0 else count
+    parts = jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), worlds)
+    # The barriers keep the cutting and joining out of the loops that compute.
+    return jax.lax.map(lambda part: jax.lax.optimization_barrier(work(*jax.lax.optimization_barrier(part))), parts)
+
+
+def _rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> tuple[S, Chance, Moment, Tally]:
 
     def tick(carry: tuple[S, Chance, Tally], _: None) -> tuple[tuple[S, Chance, Tally], Moment]:
         states, chances, tally = carry
