@@ -111,8 +111,8 @@ def test_energy_of_free_flight_is_kept():
 
 def test_rotors_follow_up_and_down_with_their_own_lags():
     start = at_rest(racer)
-    up = flown(racer, start, Rotors(*[racer.hover_speed + 100.0] * 4), racer.lag_up)
-    down = flown(racer, start, Rotors(*[racer.hover_speed - 100.0] * 4), racer.lag_down)
+    up = flown(racer, start, Rotors(*[racer.hover_speed + 100.0] * 4), racer.lag_up, dt=racer.lag_up / 8)
+    down = flown(racer, start, Rotors(*[racer.hover_speed - 100.0] * 4), racer.lag_down, dt=racer.lag_down / 8)
     gap = 100.0 * (1 - np.exp(-1))
     assert float(up.rotors.front_left) == pytest.approx(racer.hover_speed + gap, abs=0.5)
     assert float(down.rotors.front_left) == pytest.approx(racer.hover_speed - gap, abs=0.5)
