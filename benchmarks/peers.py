@@ -61,12 +61,16 @@ def ours_racer():
 def crazyflow():
     import jax
     from crazyflow.control import Control
-    from crazyflow.sim import Physics, Sim
+    from crazyflow.sim import Dynamics, Sim
+    from crazyflow.sim.integration import Integrator
 
-    kinds = {name.lower(): name for name in dir(Physics)}
-    physics = getattr(Physics, kinds["first_principles"])
-    control = getattr(Control, {name.lower(): name for name in dir(Control)}["rotor_vel"])
-    sim = Sim(n_worlds=WORLDS, n_drones=1, physics=physics, control=control, freq=500, device="cpu")
+    sim = Sim(
+        n_worlds=WORLDS,
+        dynamics=Dynamics("first_principles"),
+        control=Control("rotor_vel"),
+        integrator=Integrator("euler"),
+        freq=round(1 / CRAZYFLIE_DT),
+    )
     sim.reset()
     steps = 100
 
