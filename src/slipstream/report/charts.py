@@ -36,7 +36,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 def label(value: float) -> str:
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
-            return f"{value / size:g} {unit}"
+            return f"{value / size:.3g} {unit}"
     return f"{value:g}"
 
 
