@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
@@ -46,7 +46,23 @@ class TellColumn(ProgressColumn):
         return Text(task.fields["tell"])
 
 
-class Bar:
+class Live:
+    """Something that moves on a terminal while a `with` lasts, and keeps still where there is no terminal."""
+
+    live: bool
+    progress: Progress
+
+    def __enter__(self) -> Self:
+        if self.live:
+            self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+        if self.live:
+            self.progress.stop()
+
+
+class Bar(Live):
     """The live bar of a training."""
 
     def __init__(self, name: str) -> None:
@@ -56,15 +72,6 @@ class Bar:
         self.progress = Progress(*columns, console=self.console, transient=False, refresh_per_second=4)
         self.task = self.progress.add_task(name, total=1.0, tell="starting")
         self.told = time.monotonic()
-
-    def __enter__(self) -> "Bar":
-        if self.live:
-            self.progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        if self.live:
-            self.progress.stop()
 
     def look(self, look: Look) -> None:
         text = f"{told(look)} · {clock(look.left)} left"
@@ -83,7 +90,7 @@ class Bar:
             print(text, file=sys.stderr, flush=True)
 
 
-class Count:
+class Count(Live):
     """A bar that counts to an end."""
 
     def __init__(self, name: str, total: int) -> None:
@@ -91,15 +98,6 @@ class Count:
         self.live = console.is_terminal
         self.progress = Progress(TextColumn("{task.description}"), BarColumn(24), TellColumn(), console=console)
         self.task = self.progress.add_task(name, total=total, tell="")
-
-    def __enter__(self) -> "Count":
-        if self.live:
-            self.progress.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
-        if self.live:
-            self.progress.stop()
 
     def look(self, done: int, total: int) -> None:
         if self.live:
