@@ -123,6 +123,6 @@ racing = Experiment(
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
     "racing-demo": replace(racing, steps=48_000_000),
-    "racing-generated": replace(racing, task=replace(racing.task, track="generated")),
+    "racing-generated": replace(racing, task=replace(racing.task, track="generated"), steps=60_000_000),
 }
 """What `slipstream train` knows by name."""
