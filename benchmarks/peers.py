@@ -1,6 +1,9 @@
 """Slipstream beside other simulators on the same vehicle and step, turn about, in physics steps per CPU-second.
 
-    make setup && .venv/bin/pip install crazyflow l2f mujoco && .venv/bin/python benchmarks/peers.py
+    python3 -m venv peers && peers/bin/pip install -e . crazyflow l2f mujoco && peers/bin/python benchmarks/peers.py
+
+A venv of its own, because crazyflow asks for an older jax than the project's. l2f is given 8192 worlds, the nearest size it
+is built for, and MuJoCo 16, one after the other: more worlds do not make it faster.
 
 Each peer runs in a process of its own, in rounds, ours in between; the best round of each counts. One JSON line a peer.
 A peer that is not installed is named and left out.
@@ -159,7 +162,7 @@ def main():
             print(json.dumps({"peer": peer, "left_out": wrong}), flush=True)
             continue
         ratio = sides[ours] / sides[peer]
-        row = {"peer": peer, "what": what, "worlds": WORLDS, "peer_per_cpu_second": round(sides[peer])}
+        row = {"peer": peer, "what": what, "our_worlds": WORLDS, "peer_per_cpu_second": round(sides[peer])}
         row |= {"ours_per_cpu_second": round(sides[ours]), "ratio": round(ratio, 1), "goal": goal}
         print(json.dumps(row), flush=True)
 

@@ -20,6 +20,13 @@ def mix(x: Word) -> Word:
     return x ^ (x >> 16)
 
 
+def gaussian(bits: Word) -> Float[Array, "*b"]:
+    """The standard Gaussian number that a random word stands for."""
+    # 23 bits and a half: the ends ±1, whose inverse is infinite, cannot come up by rounding.
+    centred = ((bits >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-22 - 1.0
+    return jax.lax.erf_inv(centred) * 2.0**0.5
+
+
 @struct
 class Chance:
     """A world's own stream of random numbers; drawing returns the stream that comes after.
@@ -55,9 +62,7 @@ class Chance:
     def normal(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
         """A Gaussian number of mean zero, by the inverse of its distribution."""
         bits, after = self.word()
-        # 23 bits and a half: the ends ±1, whose inverse is infinite, cannot come up by rounding.
-        centred = ((bits >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-22 - 1.0
-        return jax.lax.erf_inv(centred) * (2.0**0.5 * scale), after
+        return gaussian(bits) * scale, after
 
     def fork(self, branch: Index) -> "Chance":
         """A stream of its own for a part of the world, such as one agent; this one is not advanced."""
