@@ -2,8 +2,8 @@
 
     python3 -m venv peers && peers/bin/pip install -e . crazyflow l2f mujoco && peers/bin/python benchmarks/peers.py
 
-A venv of its own, because crazyflow asks for an older jax than the project's. l2f is given 8192 worlds, the nearest size it
-is built for, and MuJoCo 16, one after the other: more worlds do not make it faster.
+A venv of its own, because crazyflow asks for an older jax than the project's. l2f is given 8192 worlds, the nearest
+size it is built for, and MuJoCo 16, one after the other: more worlds do not make it faster.
 
 Each peer runs in a process of its own, in rounds, ours in between; the best round of each counts. One JSON line a peer.
 A peer that is not installed is named and left out.
