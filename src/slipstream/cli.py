@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from . import __version__
+from .words import nearest
 
 USAGE = """usage: slipstream COMMAND [options]
 
@@ -54,7 +55,7 @@ def parse(kind: Any, words: list[str], command: str, default: Any = None) -> Any
 
 def preset_of(words: list[str], command: str) -> tuple[str, list[str]]:
     """The preset a command starts with."""
-    from .experiment import PRESETS, nearest
+    from .experiment import PRESETS
 
     if words and not words[0].startswith("-"):
         if words[0] not in PRESETS:
@@ -200,7 +201,6 @@ def command_evaluate(words: list[str]) -> int:
 
 
 def evaluate(request: Evaluate) -> dict[str, Any]:
-    from .experiment import nearest
     from .run import Run
 
     run = Run.open(request.run)
@@ -322,7 +322,7 @@ class Bench:
 
 def command_bench(words: list[str]) -> int:
     request = parse(Bench, words, "bench")
-    from .experiment import PRESETS, TASKS, nearest
+    from .experiment import PRESETS, TASKS
 
     if request.task not in TASKS:
         raise RequestError(f"there is no task '{request.task}'{nearest(request.task, TASKS)}")
@@ -416,8 +416,6 @@ def main(words: list[str] | None = None) -> int:
         print(f"slipstream {__version__}")
         return 0
     if words[0] not in COMMANDS:
-        from .experiment import nearest
-
         say(f"slipstream: there is no command '{words[0]}'{nearest(words[0], COMMANDS)}")
         return 2
     return guarded(COMMANDS[words[0]], words[1:])

@@ -1,14 +1,13 @@
 """An experiment is a task, a learner and a budget; presets are experiments with a name."""
 
 import dataclasses
-import difflib
 import typing
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from .learn.ppo import Ppo
 from .tasks.racing import Racing
+from .words import nearest
 
 Task = TypeVar("Task")
 Learner = TypeVar("Learner")
@@ -88,13 +87,6 @@ def checked(kind: type, values: dict[str, Any], what: str) -> dict[str, Any]:
             raise ValueError(f"{what} field '{name}' takes {default.__name__}, not {value!r}")
         result[name] = float(value) if default is float else value  # pyright: ignore[reportArgumentType]
     return result
-
-
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """The end of an error: the nearest valid choice, and all of them."""
-    choices = sorted(choices)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.4)
-    return (f"; did you mean '{near[0]}'?" if near else "") + f" (choose from {', '.join(choices)})"
 
 
 racing = Experiment(

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from . import checkpoint, tensorboard
-from .experiment import Experiment, nearest
+from .experiment import Experiment
+from .words import nearest
 
 
 class RunError(Exception):

@@ -1,6 +1,5 @@
 """The race: what a drone sees, what moves it, what a step was worth, and where it starts."""
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
 from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State, each
 from ...geometry import Flag, Quat, Scalar, Vec3
 from ...struct import struct
+from ...words import nearest
 from .track import OPENING, TRACKS, Gate, GeneratedTrack, Track, gate_at
 
 Range = tuple[float, float]
@@ -53,13 +53,10 @@ class Race:
 RaceState = State[RaceWorld, Flight, Race]
 
 
-def known(kind: str, name: str, table: Mapping[str, Any]) -> Any:
-    """The entry of that name, or an error that names the nearest one."""
-    if name in table:
-        return table[name]
-    near = difflib.get_close_matches(name, table, n=1, cutoff=0.3)
-    hint = f"; did you mean '{near[0]}'?" if near else ""
-    raise ValueError(f"there is no {kind} '{name}'{hint} Choose from: {', '.join(table)}.")
+def known(kind: str, name: str, table: Mapping[str, Any]) -> None:
+    """Refuse a name that is not in the table."""
+    if name not in table:
+        raise ValueError(f"there is no {kind} '{name}'{nearest(name, table)}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,13 @@
+"""What an error says to help: the nearest valid choice."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """The end of an error: the nearest valid choice, and all of them."""
+    choices = sorted(choices)
+    if not choices:
+        return ""
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.4)
+    return (f"; did you mean '{near[0]}'?" if near else "") + f" (choose from {', '.join(choices)})"
