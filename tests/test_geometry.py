@@ -40,8 +40,11 @@ def test_a_quarter_turn_about_z_takes_ahead_to_the_left():
 def test_axes_of_an_attitude_are_its_rotated_unit_vectors(seed):
     q = random_quat(seed)
     np.testing.assert_allclose(array(q.forward), array(q.rotate(vec(1, 0, 0))), atol=1e-6)
+    np.testing.assert_allclose(array(q.left), array(q.rotate(vec(0, 1, 0))), atol=1e-6)
     np.testing.assert_allclose(array(q.up), array(q.rotate(vec(0, 0, 1))), atol=1e-6)
-    np.testing.assert_allclose(array(q.down_b), array(q.unrotate(vec(0, 0, -1))), atol=1e-6)
+    v = vec(0.3, -1.0, 2.0)
+    np.testing.assert_allclose(array(q.axes.unrotate(v)), array(q.unrotate(v)), atol=1e-6)
+    np.testing.assert_allclose(array(q.axes.down_b), array(q.unrotate(vec(0, 0, -1))), atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -25,7 +25,7 @@ from .dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation, racer
 from .env import Box, Env, Spec, advance
 from .experiment import PRESETS, TASKS, Experiment
 from .geometry import Quat, Vec3
-from .learn.rollout import in_blocks, rollout
+from .learn.rollout import WINDOW, in_blocks, rollout, with_restarts
 from .training import trainer_of
 
 REPEATS = 5
@@ -53,9 +53,12 @@ def random_action(spec: Spec, chance: Chance) -> tuple[Any, Chance]:
     """An action of the space for one agent, evenly drawn."""
     if isinstance(spec.action, Box):
         parts = []
-        for _ in range(spec.action.size):
-            part, chance = chance.uniform(-1.0, 1.0)
-            parts.append(part)
+        for i in range(spec.action.size):
+            # Four numbers of 8 bits a word: what is measured is the step, not the generator.
+            if i % 4 == 0:
+                word, chance = chance.word()
+            byte = (word >> (8 * (i % 4))) & 0xFF
+            parts.append(byte.astype(jnp.int32).astype(jnp.float32) * (2.0 / 255.0) - 1.0)
         return jnp.stack(jax.lax.optimization_barrier(parts)), chance
     choices = spec.action.choices
     if isinstance(choices, int):
@@ -68,9 +71,8 @@ def random_action(spec: Spec, chance: Chance) -> tuple[Any, Chance]:
 
 
 def stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
-    """Random actions for `steps` steps; the observations are summed so that none can be left out."""
-    result = in_blocks(lambda states, chances: _stepping(env, states, chances, steps, observe), states, chances)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), result)
+    """Random actions for `steps` steps, every step observed: the states and last observations, in blocks."""
+    return in_blocks(lambda states, chances: _stepping(env, states, chances, steps, observe), states, chances)
 
 
 def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
@@ -78,16 +80,17 @@ def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: 
     draw = jax.vmap(partial(random_action, env.spec))
     draw = jax.vmap(draw) if agents > 1 else draw
 
-    def tick(carry: Any, _: None) -> tuple[Any, None]:
-        states, chances, seen = carry
-        action, chances = draw(chances)
-        states = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action))
-        if observe:
-            seen = seen + jax.vmap(env.observe)(states)
-        return (states, chances, seen), None
+    # Worlds last, so that each feature is a contiguous row.
+    look = jax.vmap(env.observe, out_axes=-1)
 
-    shape = (*states.reward.shape, env.spec.observation) if observe else (1,)
-    (states, _, seen), _ = jax.lax.scan(tick, (states, chances, jnp.zeros(shape)), length=steps)
+    def tick(fresh: Any, carry: Any) -> tuple[Any, None]:
+        states, (chances, seen) = carry
+        action, chances = draw(chances)
+        states = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
+        return (states, (chances, look(states) if observe else seen)), None
+
+    seen = look(states) if observe else jnp.zeros(1)
+    (states, (_, seen)), _ = with_restarts(env, tick, states, (chances, seen), steps)
     return states, seen
 
 
@@ -112,14 +115,14 @@ def sim_rate(env: Env[Any], worlds: int, steps: int, observe: bool = True) -> tu
     program = jax.jit(jax.shard_map(work, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
     indices = jnp.arange(worlds)
     jax.block_until_ready(program(indices))
-    wall, cpu = timed(lambda: program(indices))
+    wall, cpu = timed(lambda: program(indices), 4 * REPEATS)
     return worlds * steps / wall, worlds * steps / cpu
 
 
 def sim(task: str, worlds: int, say: Say) -> dict[str, Any]:
     """The whole step of a task, and its dynamics beside the C++ limit."""
     env = TASKS[task]()
-    steps = max(50, 2_000_000 // worlds)
+    steps = max(2, 2_000_000 // worlds // WINDOW) * WINDOW
     rate, cpu_rate = sim_rate(env, worlds, steps)
     result: dict[str, Any] = {
         "task": task,

@@ -10,6 +10,8 @@ from jax.sharding import Mesh
 XLA_CPU_OPTIONS = {
     "xla_cpu_use_multi_output_fusion": "true",
     "xla_cpu_small_while_loop_byte_threshold": "1000000000000000",
+    # LLVM's own: a loop with many outputs stays scalar if it needs more overlap checks than this (by default 128).
+    "-vectorize-memory-check-threshold": "100000",
 }
 AXIS = "devices"
 

@@ -100,14 +100,24 @@ def each(agents: int, function: F) -> F:
     return function if agents == 1 else jax.vmap(function)  # pyright: ignore[reportReturnType]
 
 
-def advance(env: Env[S], state: S, action: Any) -> S:
+def prepare(env: Env[S], state: S) -> S:
+    """The start a world would have if it restarted now: of a stream of its own, so that it may be drawn ahead."""
+    return env.reset(state.chance.fork(state.chance.drawn))
+
+
+def advance(env: Env[S], state: S, action: Any, fresh: S | None = None) -> S:
     """One step of a world, or its restart if it had ended.
 
     A world restarts on the step after its end and nowhere else, so the last observation of an episode is
     a real one. With several agents, one that has ended waits, masked, until all have.
+
+    `fresh` is where to restart, if that was prepared before: drawing a start costs more than a step of physics, and
+    few worlds need one.
     """
     after = env.step(state, action)
-    fresh = env.reset(state.chance)
+    fresh = prepare(env, state) if fresh is None else fresh
+    # The world's own stream goes on: no episode sees the numbers of another, even if two share a prepared start.
+    fresh = replace(fresh, chance=state.chance.word()[1])
     if env.spec.agents == 1:
         return pick(state.ended, fresh, after)
     waiting = state.ended

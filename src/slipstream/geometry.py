@@ -178,12 +178,26 @@ class Quat:
         return Quat(q.w * scale, q.x * scale, q.y * scale, q.z * scale)
 
     @property
+    def axes(self) -> "Axes":
+        """The rotation as a matrix: cheaper than `unrotate` from the second vector on."""
+        return Axes(self.forward, self.left, self.up)
+
+    @property
     def forward(self) -> Vec3:
         """The body's x axis in the world."""
         return Vec3(
             1.0 - 2.0 * (self.y**2 + self.z**2),
             2.0 * (self.x * self.y + self.w * self.z),
             2.0 * (self.x * self.z - self.w * self.y),
+        )
+
+    @property
+    def left(self) -> Vec3:
+        """The body's y axis in the world."""
+        return Vec3(
+            2.0 * (self.x * self.y - self.w * self.z),
+            1.0 - 2.0 * (self.x**2 + self.z**2),
+            2.0 * (self.y * self.z + self.w * self.x),
         )
 
     @property
@@ -195,11 +209,21 @@ class Quat:
             1.0 - 2.0 * (self.x**2 + self.y**2),
         )
 
+
+
+@struct
+class Axes:
+    """A body's axes in the world."""
+
+    forward: Vec3
+    left: Vec3
+    up: Vec3
+
+    def unrotate(self, v: Vec3) -> Vec3:
+        """World to body."""
+        return Vec3(self.forward.dot(v), self.left.dot(v), self.up.dot(v))
+
     @property
     def down_b(self) -> Vec3:
         """The direction of gravity in the body."""
-        return Vec3(
-            2.0 * (self.w * self.y - self.x * self.z),
-            -2.0 * (self.y * self.z + self.w * self.x),
-            2.0 * (self.x**2 + self.y**2) - 1.0,
-        )
+        return Vec3(-self.forward.z, -self.left.z, -self.up.z)

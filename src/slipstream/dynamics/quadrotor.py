@@ -56,10 +56,6 @@ class Flight:
     rates: Vec3  # rad/s, body
     rotors: Rotors  # rad/s
 
-    @property
-    def velocity_b(self) -> Vec3:
-        return self.attitude.unrotate(self.velocity)
-
 
 @struct
 class Variation:

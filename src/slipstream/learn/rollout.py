@@ -1,5 +1,6 @@
 """Acting in many worlds at once, and counting how their episodes went."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..chance import Chance
-from ..env import Env, State, advance
+from ..env import Env, State, advance, prepare
 from ..struct import struct
 
 S = TypeVar("S", bound=State[Any, Any, Any])
@@ -17,6 +18,7 @@ Act = Callable[[Float[Array, "*b d"], Chance], tuple[Array, Float[Array, "*b"], 
 
 
 BLOCK = 256
+WINDOW = 32
 
 
 @struct
@@ -67,13 +69,31 @@ def in_blocks(work: Callable[..., Any], *worlds: Any) -> Any:
     return jax.lax.map(lambda part: jax.lax.optimization_barrier(work(*jax.lax.optimization_barrier(part))), parts)
 
 
+def with_restarts(
+    env: Env[S], tick: Callable[[S, tuple[S, Any]], tuple[tuple[S, Any], Any]], states: S, rest: Any, length: int
+) -> tuple[tuple[S, Any], Any]:
+    """Scan `tick(fresh, (states, rest))`, where `fresh` are the starts of the worlds that end.
+
+    They are drawn once for a window of steps: in every step, as long as few worlds end, nearly all would be thrown
+    away. A world that ends twice within a window starts twice from the same place.
+    """
+    window = math.gcd(length, WINDOW)
+
+    def outer(carry: tuple[S, Any], _: None) -> tuple[tuple[S, Any], Any]:
+        fresh = jax.lax.optimization_barrier(jax.vmap(partial(prepare, env))(carry[0]))
+        return jax.lax.scan(lambda carry, _: tick(fresh, carry), carry, length=window)
+
+    carry, out = jax.lax.scan(outer, (states, rest), length=length // window)
+    return carry, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), out)
+
+
 def _rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> tuple[S, Chance, Moment, Tally]:
 
-    def tick(carry: tuple[S, Chance, Tally], _: None) -> tuple[tuple[S, Chance, Tally], Moment]:
-        states, chances, tally = carry
+    def tick(fresh: S, carry: tuple[S, tuple[Chance, Tally]]) -> tuple[tuple[S, tuple[Chance, Tally]], Moment]:
+        states, (chances, tally) = carry
         observation = jax.vmap(env.observe)(states)
         action, log_prob, chances = act(observation, chances)
-        after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action))
+        after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
         moment = Moment(
             observation=observation,
             action=action,
@@ -83,10 +103,10 @@ def _rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> 
             truncated=after.truncated,
             valid=~states.ended,
         )
-        return (after, chances, count(env, tally, states, after)), moment
+        return (after, (chances, count(env, tally, states, after))), moment
 
-    start = states, chances, empty(env, states)
-    (states, chances, tally), moments = jax.lax.scan(tick, start, length=length)
+    rest = chances, empty(env, states)
+    (states, (chances, tally)), moments = with_restarts(env, tick, states, rest, length)
     return states, chances, moments, tally
 
 

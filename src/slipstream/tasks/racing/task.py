@@ -427,19 +427,20 @@ class Racing:
         return jnp.concatenate([seen, self._others(state)], axis=-1)
 
     def _look(self, flight: Flight, race: Race, gates: tuple[Gate, ...]) -> list[Scalar]:
-        into = flight.attitude.unrotate
+        axes = flight.attitude.axes
+        into = axes.unrotate
         goal = gate_at(gates, race.next_gate)
         if self.observation == "original":
             q, p = flight.attitude, flight.position
             ahead = into(goal.centre - p)
             return [
-                *(p * 0.1).parts, q.w, q.x, q.y, q.z, *(flight.velocity_b * 0.1).parts,
+                *(p * 0.1).parts, q.w, q.x, q.y, q.z, *(into(flight.velocity) * 0.1).parts,
                 *(flight.rates * 0.1).parts, *(ahead * 0.1).parts, *race.sent[0].parts,
             ]  # fmt: skip
         following = gate_at(gates, jnp.where(race.next_gate + 1 == len(gates), 0, race.next_gate + 1))
         return [
-            *(flight.velocity_b * 0.1).parts,
-            *flight.attitude.down_b.parts,
+            *(into(flight.velocity) * 0.1).parts,
+            *axes.down_b.parts,
             *(flight.rates * 0.1).parts,
             *(into(goal.centre - flight.position) * 0.1).parts,
             *into(goal.normal).parts,

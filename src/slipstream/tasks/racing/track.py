@@ -38,7 +38,8 @@ class Gate:
 
     def local(self, point: Vec3) -> Vec3:
         """`point` in the gate's own frame: through, aside, up."""
-        return self.turned_in(point - self.centre)
+        # In this order a fixed gate's own part is a constant of the program.
+        return self.turned_in(point) - self.turned_in(self.centre)
 
     def turned_in(self, v: Vec3) -> Vec3:
         """A direction of the world in the gate's frame."""
@@ -52,16 +53,16 @@ class Gate:
         """What going from `before` to `after` meant for a vehicle that reaches `radius` from its centre."""
         b, a = self.local(before), self.local(after)
         cross = (b.x < 0.0) != (a.x < 0.0)
-        share = jnp.clip(b.x / jnp.where(cross, b.x - a.x, 1.0), 0.0, 1.0)
-        y, z = b.y + share * (a.y - b.y), b.z + share * (a.z - b.z)
-        aside = jnp.maximum(jnp.abs(y), jnp.abs(z))
+        # The plane is met at (b.x a − a.x b) / (b.x − a.x); all is compared times the divisor, to divide nowhere.
+        depth = jnp.abs(b.x - a.x)
+        aside = jnp.maximum(jnp.abs(b.x * a.y - a.x * b.y), jnp.abs(b.x * a.z - a.x * b.z))
         room = OPENING / 2 - radius
-        inside = aside < room
+        inside = aside < room * depth
         forward = cross & (b.x < 0.0)
         near = jnp.maximum(jnp.abs(a.y), jnp.abs(a.z))
         in_slab = (jnp.abs(a.x) < DEPTH / 2) & (near < OUTER / 2 + radius) & (near > room)
-        hit = (cross & ~inside & (aside < OUTER / 2 + radius)) | in_slab
-        return Crossing(forward & inside, hit, forward, aside / room)
+        hit = (cross & ~inside & (aside < (OUTER / 2 + radius) * depth)) | in_slab
+        return Crossing(forward & inside, hit, forward, aside / jnp.maximum(room * depth, 1e-9))
 
 
 def gate_at(gates: Sequence[Gate], index: Int[Array, ""]) -> Gate:
