@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -209,8 +210,13 @@ def dynamics_program(
     return make
 
 
-def train(preset: str, say: Say) -> dict[str, Any]:
-    return {"preset": preset, **profile(PRESETS[preset])}
+def train(preset: str, epochs: int = 0, minibatches: int = 0) -> dict[str, Any]:
+    """A preset's training, with its own passes over the data or with others."""
+    experiment = PRESETS[preset]
+    learner = experiment.learner
+    other = replace(learner, epochs=epochs or learner.epochs, minibatches=minibatches or learner.minibatches)
+    figures = profile(replace(experiment, learner=other))
+    return {"preset": preset, "epochs": other.epochs, "minibatches": other.minibatches, **figures}
 
 
 def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
@@ -276,11 +282,10 @@ def memory(preset: str, worlds: int, say: Say) -> dict[str, Any]:
     size = jax.eval_shape(lambda: experiment.task.reset(Chance.of(0, 0)))
     bytes_per_world = sum(np.dtype(leaf.dtype).itemsize * leaf.size for leaf in jax.tree.leaves(size))
     # A process of its own: the peak of this one has seen other things.
-    import dataclasses
     import sys
 
-    learner = dataclasses.replace(experiment.learner, worlds=worlds)
-    wanted = dataclasses.replace(experiment, learner=learner, steps=learner.samples)
+    learner = replace(experiment.learner, worlds=worlds)
+    wanted = replace(experiment, learner=learner, steps=learner.samples)
     code = (
         "import json, sys, resource\n"
         "from slipstream import device\n"

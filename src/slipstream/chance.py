@@ -48,6 +48,7 @@ class Chance:
         salt = mix(mix(world + jnp.uint32(0x85EBCA6B)) ^ mix(seed))
         return cls(mix(world ^ seed), salt, jnp.uint32(0))
 
+    @jax.jit  # traced once for all draws
     def word(self) -> tuple[Word, "Chance"]:
         """32 random bits."""
         bits = mix(mix(self.drawn * jnp.uint32(0x9E3779B9) + self.stream) ^ self.salt)

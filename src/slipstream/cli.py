@@ -315,8 +315,12 @@ class Bench:
     task: str = "racing"
     preset: str = "racing"
     worlds: int = 4096
-    devices: int = 1
-    """1 gives figures for one core; 0 is all of them"""
+    devices: int | None = None
+    """0 is all of them; without this, one for sim and memory and all for train, as training has them"""
+    epochs: int = 0
+    """of train, instead of the preset's"""
+    minibatches: int = 0
+    """of train, instead of the preset's"""
     json: bool = False
 
 
@@ -330,13 +334,13 @@ def command_bench(words: list[str]) -> int:
         raise RequestError(f"there is no preset '{request.preset}'{nearest(request.preset, PRESETS)}")
     if request.worlds < 1:
         raise RequestError("--worlds must be at least 1")
-    configure(request.devices)
+    configure((0 if request.what == "train" else 1) if request.devices is None else request.devices)
     from . import bench
 
     if request.what == "sim":
         result = bench.sim(request.task, request.worlds, say)
     elif request.what == "train":
-        result = bench.train(request.preset, say)
+        result = bench.train(request.preset, request.epochs, request.minibatches)
     else:
         result = bench.memory(request.preset, request.worlds, say)
     give(result, request.json, lambda: print("\n".join(f"{k:24} {v}" for k, v in result.items())))

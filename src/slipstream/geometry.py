@@ -210,7 +210,6 @@ class Quat:
         )
 
 
-
 @struct
 class Axes:
     """A body's axes in the world."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.chance import Chance
-from slipstream.env import advance
+from slipstream.env import advance, prepare
 from slipstream.geometry import Vec3
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.racing.track import OPENING, seven
@@ -132,6 +132,25 @@ def test_an_ended_world_restarts_on_the_step_after_its_end():
     assert not bool(after.ended)
     assert int(after.step) == 0
     assert not np.allclose(last, ENV.observe(after))
+
+
+def test_a_prepared_start_is_where_a_world_restarts():
+    state = judged(ENV, placed(towards(started(), 1), 5.0, 0.0, 0.1), 5.0, 0.0, 0.01)
+    now = jax.jit(lambda s: advance(ENV, s, jnp.zeros(4)))(state)
+    ahead = jax.jit(lambda s, fresh: advance(ENV, s, jnp.zeros(4), fresh))(state, prepare(ENV, state))
+    jax.tree.map(np.testing.assert_array_equal, now, ahead)
+
+
+def test_two_restarts_from_one_prepared_start_draw_different_numbers_afterwards():
+    env = replace(ENV, gust=1.0)
+    state = replace(started(env), terminated=jnp.bool_(True))
+    fresh = prepare(env, state)
+    go = jax.jit(lambda s: advance(env, s, jnp.zeros(4), fresh))
+    first = go(state)
+    second = go(replace(go(first), terminated=jnp.bool_(True)))
+    assert float(first.body.position.x) == float(second.body.position.x)
+    assert float(go(first).progress.gust.x) != float(go(second).progress.gust.x)
+    assert float(prepare(env, second).body.position.x) != float(fresh.body.position.x)
 
 
 @pytest.mark.parametrize("starts", ["gates", "line", "grid"])

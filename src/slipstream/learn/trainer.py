@@ -57,7 +57,7 @@ class Trainer:
                 f"choose a multiple, or set devices to 1"
             )
 
-    @property
+    @cached_property
     def _specs(self) -> Any:
         """How each leaf of the training state lies on the mesh."""
         leading = (None,) if self.seeds > 1 else ()
@@ -88,7 +88,7 @@ class Trainer:
         )
         return jax.jit(mapped, out_shardings=self.shardings)
 
-    @property
+    @cached_property
     def shardings(self) -> Any:
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs)
 

@@ -317,11 +317,15 @@ class Racing:
 
     def _fly(self, flight: Flight, stick: Stick, gust: Vec3 | None, variation: Variation, wind: Vec3 | None) -> Flight:
         air = gust if wind is None else wind if gust is None else wind + gust
-        for _ in range(self.physics_rate // self.control_rate):
+
+        @jax.jit  # traced once for all substeps, which makes starting faster
+        def substep(flight: Flight, stick: Stick, air: Vec3 | None, variation: Variation) -> Flight:
             rotors = self.control.rotors(self.quadrotor, flight, stick)
-            flight = self.quadrotor.step(flight, rotors, air, variation, 1.0 / self.physics_rate)
-            # One fused loop a substep; without it XLA computes shared terms several times over.
-            flight = jax.lax.optimization_barrier(flight)
+            return self.quadrotor.step(flight, rotors, air, variation, 1.0 / self.physics_rate)
+
+        for _ in range(self.physics_rate // self.control_rate):
+            # One fused loop a substep; without the barrier XLA computes shared terms several times over.
+            flight = jax.lax.optimization_barrier(substep(flight, stick, air, variation))
         return flight
 
     # Judging

@@ -49,6 +49,7 @@ class Gate:
     def normal(self) -> Vec3:
         return Vec3(self.cos, self.sin, 0.0)
 
+    @partial(jax.jit, static_argnames="radius")  # traced once for all gates
     def crossing(self, before: Vec3, after: Vec3, radius: float) -> Crossing:
         """What going from `before` to `after` meant for a vehicle that reaches `radius` from its centre."""
         b, a = self.local(before), self.local(after)
