@@ -310,8 +310,8 @@ def command_pipeline(words: list[str]) -> int:
 class Bench:
     """Throughput on this machine, and where the time goes."""
 
-    what: tyro.conf.Positional[Literal["sim", "train", "memory"]] = "sim"
-    """sim: worlds alone; train: learning too; memory: what a world takes"""
+    what: tyro.conf.Positional[Literal["sim", "render", "train", "memory"]] = "sim"
+    """sim: worlds alone; render: cameras alone; train: learning too; memory: what a world takes"""
     task: str = "racing"
     preset: str = "racing"
     worlds: int = 4096
@@ -321,6 +321,11 @@ class Bench:
     """of train, instead of the preset's"""
     minibatches: int = 0
     """of train, instead of the preset's"""
+    cameras: int = 32
+    """of render; likewise the following"""
+    width: int = 80
+    height: int = 80
+    shapes: int = 32
     json: bool = False
 
 
@@ -332,13 +337,16 @@ def command_bench(words: list[str]) -> int:
         raise RequestError(f"there is no task '{request.task}'{nearest(request.task, TASKS)}")
     if request.preset not in PRESETS:
         raise RequestError(f"there is no preset '{request.preset}'{nearest(request.preset, PRESETS)}")
-    if request.worlds < 1:
-        raise RequestError("--worlds must be at least 1")
+    for name in ("worlds", "cameras", "width", "height", "shapes"):
+        if getattr(request, name) < 1:
+            raise RequestError(f"--{name} must be at least 1")
     configure((0 if request.what == "train" else 1) if request.devices is None else request.devices)
     from . import bench
 
     if request.what == "sim":
         result = bench.sim(request.task, request.worlds, say)
+    elif request.what == "render":
+        result = bench.render(request.cameras, request.width, request.height, request.shapes)
     elif request.what == "train":
         result = bench.train(request.preset, request.epochs, request.minibatches)
     else:

@@ -1,0 +1,135 @@
+"""A drone that is told a velocity: no rotors and no autopilot, only how such a drone answers.
+
+What PX4 makes of a velocity command, in a few numbers: a lag, limits on acceleration and tilt, and how much of the
+wind gets through. They stand in one struct, `Handling`, so that a fit to recorded flights can tune them by gradient.
+"""
+
+import jax.numpy as jnp
+
+from ..geometry import Quat, Scalar, Vec3, sin_cos
+from ..struct import struct
+from .quadrotor import GRAVITY
+
+
+@struct
+class Handling:
+    """How a drone answers its commands. The defaults are a survey quadrotor of 6 kg."""
+
+    speed: Scalar = 12.0  # fastest, along the ground
+    climb: Scalar = 5.0  # fastest, up
+    sink: Scalar = 3.0  # fastest, down
+    turn: Scalar = 1.0  # fastest, rad/s
+    lag: Scalar = 0.45  # of the velocity along the ground, s
+    climb_lag: Scalar = 0.3
+    turn_lag: Scalar = 0.2
+    acceleration: Scalar = 5.0  # largest, along the ground
+    climb_acceleration: Scalar = 4.0
+    tilt: Scalar = 0.6  # largest, rad
+    yielding: Scalar = 0.15  # share of the wind's speed that the drone is carried along with
+
+
+@struct
+class Glide:
+    """Where such a drone is and how it moves."""
+
+    position: Vec3
+    velocity: Vec3  # m/s, over the ground
+    yaw: Scalar  # rad, counter-clockwise from east
+    yaw_rate: Scalar
+    acceleration: Vec3  # of the last step: it is what the drone leans into
+
+    @classmethod
+    def at(cls, position: Vec3, yaw: Scalar) -> "Glide":
+        """Hovering there."""
+        zero = 0.0 * position.x
+        still = Vec3(zero, zero, zero)
+        return cls(position, still, yaw + zero, zero, still)
+
+    @property
+    def attitude(self) -> Quat:
+        """The thrust points against gravity and along the acceleration, the nose along the yaw."""
+        sin, cos = sin_cos(self.yaw)
+        ahead = cos * self.acceleration.x + sin * self.acceleration.y
+        aside = cos * self.acceleration.y - sin * self.acceleration.x
+        lift = self.acceleration.z + GRAVITY
+        pitch = jnp.arctan2(ahead, lift)
+        roll = -jnp.arctan2(aside * jnp.cos(pitch), lift)
+        return Quat.from_euler(roll, pitch, self.yaw)
+
+
+@struct
+class VelocityCommand:
+    """Each in [−1, 1]: velocity ahead, aside (left) and up, in the frame of the heading, and yaw rate."""
+
+    ahead: Scalar
+    aside: Scalar
+    up: Scalar
+    turn: Scalar
+
+
+def limited(ahead: Scalar, aside: Scalar, most: Scalar) -> Scalar:
+    """The factor that brings a vector in the plane down to a length."""
+    square = ahead * ahead + aside * aside
+    return jnp.minimum(1.0, most / jnp.sqrt(jnp.maximum(square, 1e-12)))
+
+
+def followed(value: Scalar, target: Scalar, lag: Scalar, dt: float) -> Scalar:
+    """Exact solution over `dt` of  τ ẋ = x* − x,  whatever the step."""
+    return target + (value - target) * jnp.exp(-dt / lag)
+
+
+def fly(glide: Glide, command: VelocityCommand, handling: Handling, wind: Vec3 | None, dt: float) -> Glide:
+    """The drone after `dt`."""
+    ahead, aside, up, turn = (jnp.clip(x, -1.0, 1.0) for x in (command.ahead, command.aside, command.up, command.turn))
+    # The corner of the square of commands is no faster than its sides.
+    shrink = limited(ahead, aside, 1.0) * handling.speed
+    sin, cos = sin_cos(glide.yaw)
+    target = Vec3(
+        (cos * ahead - sin * aside) * shrink,
+        (sin * ahead + cos * aside) * shrink,
+        jnp.where(up > 0.0, up * handling.climb, up * handling.sink),
+    )
+    if wind is not None:
+        target = target + wind * handling.yielding
+    wanted = Vec3(
+        followed(glide.velocity.x, target.x, handling.lag, dt),
+        followed(glide.velocity.y, target.y, handling.lag, dt),
+        followed(glide.velocity.z, target.z, handling.climb_lag, dt),
+    )
+    push = (wanted - glide.velocity) * (1.0 / dt)
+    lean = jnp.minimum(handling.acceleration, GRAVITY * jnp.tan(handling.tilt))
+    give = limited(push.x, push.y, lean)
+    push = Vec3(
+        push.x * give, push.y * give, jnp.clip(push.z, -handling.climb_acceleration, handling.climb_acceleration)
+    )
+    yaw_rate = followed(glide.yaw_rate, turn * handling.turn, handling.turn_lag, dt)
+    velocity = glide.velocity + push * dt
+    return Glide(
+        # Half of the change acts over the step: exact while the acceleration stands.
+        position=glide.position + (glide.velocity + velocity) * (0.5 * dt),
+        velocity=velocity,
+        yaw=wrapped(glide.yaw + 0.5 * (glide.yaw_rate + yaw_rate) * dt),
+        yaw_rate=yaw_rate,
+        acceleration=push,
+    )
+
+
+def wrapped(angle: Scalar) -> Scalar:
+    """The same direction between −π and π."""
+    return angle - 2.0 * jnp.pi * jnp.round(angle * (0.5 / jnp.pi))
+
+
+@struct
+class Gimbal:
+    """Which way a camera on a drone looks, relative to its heading; it stays level as the drone leans."""
+
+    yaw: Scalar
+    pitch: Scalar  # rad, positive looks down
+
+    def turned(self, yaw: Scalar, pitch: Scalar, rate: float, dt: float) -> "Gimbal":
+        """After `dt` at those shares of the largest `rate`, each in [−1, 1]."""
+        down = jnp.clip(self.pitch + jnp.clip(pitch, -1.0, 1.0) * (rate * dt), -jnp.pi / 6, jnp.pi / 2)
+        return Gimbal(wrapped(self.yaw + jnp.clip(yaw, -1.0, 1.0) * (rate * dt)), down)
+
+    def attitude(self, heading: Scalar) -> Quat:
+        return Quat.from_euler(0.0, self.pitch, heading + self.yaw)

@@ -1,0 +1,91 @@
+"""The velocity drone: its answer does not depend on the step, and its limits hold."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, fly
+from slipstream.geometry import Vec3
+
+
+def hovering(yaw=0.0):
+    return Glide.at(Vec3(*map(jnp.float32, (0.0, 0.0, 10.0))), jnp.float32(yaw))
+
+
+def command(*numbers):
+    return VelocityCommand(*map(jnp.float32, numbers))
+
+
+def flown(start, order, seconds, dt, handling=Handling(), wind=None):
+    """Every state of a flight at one command."""
+    step = partial(fly, command=order, handling=handling, wind=wind, dt=dt)
+    return jax.lax.scan(lambda g, _: (step(g), step(g)), start, length=round(seconds / dt))[1]
+
+
+@pytest.mark.parametrize("dt", [0.008, 0.02, 0.05])
+def test_the_answer_to_a_step_does_not_depend_on_dt(dt):
+    """Without limits it is the exponential of a lag."""
+    free = replace(Handling(), acceleration=1e3, tilt=1.5)
+    flight = flown(hovering(), command(0.5, 0.0, 0.0, 0.0), 0.5, dt, free)
+    time = dt * (1 + np.arange(len(flight.velocity.x)))
+    np.testing.assert_allclose(flight.velocity.x, 6.0 * (1.0 - np.exp(-time / 0.45)), atol=1e-3)
+
+
+def test_positions_of_coarse_and_fine_steps_agree():
+    ends = [flown(hovering(), command(1.0, 0.3, 0.5, 0.4), 4.0, dt) for dt in (0.005, 0.04)]
+    for part in ("x", "y", "z"):
+        a, b = (float(getattr(end.position, part)[-1]) for end in ends)
+        assert a == pytest.approx(b, abs=0.25)
+
+
+def test_no_command_is_faster_or_harder_than_the_limits():
+    handling = Handling()
+    rng = np.random.default_rng(0)
+    go = jax.jit(jax.vmap(lambda c: flown(hovering(), VelocityCommand(*c), 6.0, 0.02)))
+    flight = go(jnp.asarray(rng.uniform(-3.0, 3.0, (64, 4)), jnp.float32))
+    v, a = flight.velocity, flight.acceleration
+    assert float(jnp.max(jnp.hypot(v.x, v.y))) <= handling.speed + 1e-3
+    assert float(jnp.max(v.z)) <= handling.climb + 1e-3
+    assert float(jnp.min(v.z)) >= -handling.sink - 1e-3
+    assert float(jnp.max(jnp.hypot(a.x, a.y))) <= handling.acceleration + 1e-3
+    assert float(jnp.max(jnp.abs(flight.yaw_rate))) <= handling.turn + 1e-5
+    up = jax.vmap(jax.vmap(lambda g: g.attitude.up.z))(flight)
+    assert float(jnp.min(up)) >= np.cos(handling.tilt) - 0.1
+
+
+def test_it_flies_where_its_nose_points_and_leans_into_it():
+    north = flown(hovering(np.pi / 2), command(1.0, 0.0, 0.0, 0.0), 0.3, 0.02)
+    last = jax.tree.map(lambda x: x[-1], north)
+    assert float(last.velocity.y) > 1.0
+    assert abs(float(last.velocity.x)) < 1e-3
+    assert float(last.attitude.up.y) > 0.2, "the thrust points the way it speeds up"
+    np.testing.assert_allclose([float(last.attitude.forward.x)], [0.0], atol=1e-3)
+
+
+def test_a_hovering_drone_gives_way_to_the_wind_a_little():
+    blown = flown(hovering(), command(0.0, 0.0, 0.0, 0.0), 10.0, 0.02, wind=Vec3(*map(jnp.float32, (8.0, 0.0, 0.0))))
+    assert float(blown.velocity.x[-1]) == pytest.approx(8.0 * 0.15, abs=1e-2)
+
+
+def test_the_handling_has_a_gradient():
+    """What a fit to recorded flights needs."""
+
+    def miss(lag):
+        handling = replace(Handling(), lag=lag)
+        return (flown(hovering(), command(0.3, 0.0, 0.0, 0.0), 1.0, 0.02, handling).velocity.x[-1] - 3.0) ** 2
+
+    assert float(jax.grad(miss)(jnp.float32(0.45))) != 0.0
+
+
+def test_a_gimbal_turns_at_its_rate_and_stops_at_its_ends():
+    gimbal = Gimbal(jnp.float32(0.0), jnp.float32(0.0))
+    for _ in range(100):
+        gimbal = gimbal.turned(1.0, 2.0, 1.0, 0.05)
+    assert float(gimbal.pitch) == pytest.approx(np.pi / 2)
+    assert float(gimbal.yaw) == pytest.approx(5.0 - 2 * np.pi, abs=1e-4)
+    looking = gimbal.attitude(jnp.float32(0.3)).forward
+    assert float(looking.z) == pytest.approx(-1.0, abs=1e-5)
