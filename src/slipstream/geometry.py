@@ -226,3 +226,10 @@ class Axes:
     def down_b(self) -> Vec3:
         """The direction of gravity in the body."""
         return Vec3(-self.forward.z, -self.left.z, -self.up.z)
+
+
+def heading(direction: Vec3) -> Quat:
+    """The attitude that is level and looks along a horizontal unit vector, by half-angle formulas."""
+    w = jnp.sqrt(jnp.maximum(0.5 * (1.0 + direction.x), 0.0))
+    z = jnp.sqrt(jnp.maximum(0.5 * (1.0 - direction.x), 0.0))
+    return Quat(w, 0.0 * w, 0.0 * w, jnp.where(direction.y < 0.0, -z, z))

@@ -1,4 +1,4 @@
-"""The film of an evaluation: the race from above and from behind, with gates, trails, speed and lap time."""
+"""The film of an evaluation: the race from above, from behind and from the drone, with trails, speed and lap time."""
 
 import math
 from collections.abc import Callable
@@ -6,17 +6,24 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import jax
+import jax.numpy as jnp
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from ..evaluate.episode import Episode
+from ..geometry import Quat, Vec3
 from ..run import Run, RunError
-from ..tasks.racing.track import OPENING, OUTER
+from ..sensors.camera import Camera
+from ..tasks.racing.scene import eye, race_scene
+from ..tasks.racing.track import OPENING, OUTER, Gate
 from .charts import colour_of
 
 WIDTH, HEIGHT, FINE = 1280, 640, 2
 """Of the film in pixels, and how many times finer it is drawn before it is scaled down."""
 FPS = 25
+NOSE = Camera(288, 216)
+"""The picture of the leader's own camera."""
 TRAIL = 1.2
 """Seconds of trail behind a drone."""
 SKY, GROUND, GRID = (196, 214, 233), (121, 134, 120), (143, 156, 141)
@@ -42,7 +49,7 @@ def film(
     target = run.folder / "videos" / f"{plant}.mp4"
     target.parent.mkdir(exist_ok=True)
     aside = target.with_name(f".{target.name}.part")
-    canvas = Canvas(flights, run.name)
+    canvas = Canvas(flights, run.name, int(frames))
     with av.open(str(aside), "w", format="mp4", options={"movflags": "+faststart"}) as container:
         stream = container.add_stream("libx264", rate=FPS, options={"crf": "23", "preset": "veryfast"})
         stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
@@ -70,7 +77,7 @@ def by_agent(episode: Episode) -> list[Episode]:
 class Canvas:
     """Draws one moment of the race."""
 
-    def __init__(self, flights: list[Episode], title: str) -> None:
+    def __init__(self, flights: list[Episode], title: str, frames: int) -> None:
         self.flights, self.title = flights, title
         self.leader = flights[0]
         self.gates = self.leader.scenery["gates"]
@@ -88,6 +95,7 @@ class Canvas:
         self.large, self.small = (ImageFont.load_default(size * FINE) for size in (26, 15))
         self.heading = self._smooth_heading()
         self.plan = self._plan()
+        self.nose = self._nose(frames)
 
     def _smooth_heading(self) -> np.ndarray:
         """Where the chasing camera looks from: the leader's way, without its twitches."""
@@ -102,6 +110,26 @@ class Canvas:
             smooth[i] = state
         return smooth / np.maximum(np.linalg.norm(smooth, axis=1, keepdims=True), 1e-6)
 
+    def _nose(self, frames: int) -> np.ndarray:
+        """What the leader's camera sees, for every picture of the film."""
+        gates = [Gate(Vec3(*map(float, g[:3])), float(g[3]), float(g[4])) for g in self.gates]
+        others = [flight for flight in self.shown if flight is not self.leader]
+        steps = [self.index(self.leader, k / FPS) for k in range(frames)]
+        # Where the drones that are still flying are; the others are out of sight.
+        places = np.full((frames, max(len(others), 1), 3), -1e3, np.float32)
+        for k in range(frames):
+            for n, flight in enumerate(others):
+                i = self.index(flight, k / FPS)
+                if i < flight.length - 1:
+                    places[k, n] = flight.steps["position"][i]
+
+        def picture(place: jax.Array, turn: jax.Array, there: jax.Array) -> jax.Array:
+            scene = race_scene(gates, Vec3(*there.T))
+            return NOSE.render(scene, eye(Vec3(*place), Quat(*turn))).rgb
+
+        own = [jnp.asarray(self.leader.steps[name][steps], jnp.float32) for name in ("position", "attitude")]
+        return np.asarray(jax.jit(jax.vmap(picture))(*own, jnp.asarray(places)))
+
     def index(self, flight: Episode, time: float) -> int:
         return min(int(time / flight.control_dt), flight.length - 1)
 
@@ -110,6 +138,10 @@ class Canvas:
         image = Image.new("RGB", (WIDTH * FINE, self.high), PAPER)
         image.paste(self.chase(time), (self.pane, 0))
         image.paste(self.above(time), (0, 0))
+        seen = Image.fromarray(self.nose[min(round(time * FPS), len(self.nose) - 1)])
+        seen = seen.resize((NOSE.width * FINE, NOSE.height * FINE))
+        image.paste(INK, (self.pane, self.high - seen.height - 3 * FINE, self.pane + seen.width + 3 * FINE, self.high))
+        image.paste(seen, (self.pane, self.high - seen.height))
         self.tell(ImageDraw.Draw(image), time)
         return image.resize((WIDTH, HEIGHT), Image.Resampling.BOX)
 

@@ -15,7 +15,7 @@ from ...chance import Chance
 from ...dynamics.control import CONTROLS, Control, Stick
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
 from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State, each
-from ...geometry import Flag, Quat, Scalar, Vec3
+from ...geometry import Flag, Quat, Scalar, Vec3, heading
 from ...struct import struct
 from ...words import nearest
 from .track import OPENING, TRACKS, Gate, GeneratedTrack, Track, gate_at
@@ -546,13 +546,6 @@ class Racing:
 def stack(parts: list[Scalar]) -> Float[Array, "features"]:
     """The parts as one array. Without the barrier XLA would compute each element through one long switch."""
     return jnp.stack(jax.lax.optimization_barrier([jnp.asarray(part) for part in parts]))
-
-
-def heading(direction: Vec3) -> Quat:
-    """The attitude that is level and looks along a horizontal unit vector, by half-angle formulas."""
-    w = jnp.sqrt(jnp.maximum(0.5 * (1.0 + direction.x), 0.0))
-    z = jnp.sqrt(jnp.maximum(0.5 * (1.0 - direction.x), 0.0))
-    return Quat(w, 0.0 * w, 0.0 * w, jnp.where(direction.y < 0.0, -z, z))
 
 
 def angle_of(cosine: Scalar) -> Scalar:

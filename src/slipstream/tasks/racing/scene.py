@@ -1,0 +1,78 @@
+"""What a camera on a racing drone sees: the gates on their posts, the other drones, and the ground."""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...geometry import Quat, Scalar, Vec3, heading
+from ...sensors.camera import View
+from ...sensors.scene import Colour, Ground, Scene, Shapes, daylight
+from .track import DEPTH, OPENING, OUTER, Gate
+
+TILT = 0.35
+"""How far the camera of a racing drone looks up, rad: in fast flight the nose points down."""
+FIELD = 1.9
+BAR = (OUTER - OPENING) / 2
+POST = 0.04
+COLOURS = (Colour(0.95, 0.45, 0.10), Colour(0.15, 0.45, 0.85), Colour(0.90, 0.80, 0.20), Colour(0.75, 0.20, 0.45))
+DRONE_LABEL, POST_LABEL = 100, 101
+
+
+def race_scene(gates: Sequence[Gate], others: Vec3 | None = None) -> Scene:
+    """Gate k has the label k. `others` are the places of the drones that may be seen."""
+    # Offset along the gate's side and height, and half edges: left, right, upper and lower bar.
+    middle = (OPENING + BAR) / 2
+    upright, level = (DEPTH / 2, BAR / 2, OPENING / 2), (DEPTH / 2, OUTER / 2, BAR / 2)
+    bars = ((middle, 0.0, upright), (-middle, 0.0, upright), (0.0, middle, level), (0.0, -middle, level))
+    boxes, posts = [], []
+    for number, gate in enumerate(gates):
+        colour = COLOURS[number % len(COLOURS)]
+        turn = heading(gate.normal)
+        aside = Vec3(-gate.sin, gate.cos, 0.0)
+        up = Vec3(0.0, 0.0, 1.0)
+        for side, height, size in bars:
+            boxes.append(shape(gate.centre + aside * side + up * height, turn, Vec3(*size), colour, number))
+        # Posts reach from the ground to the lower bar.
+        half = jnp.maximum(0.5 * (gate.centre.z - OUTER / 2), 1e-3)
+        for side in (-1.0, 1.0):
+            foot = gate.centre + aside * (side * (OUTER - BAR) / 2)
+            post = Vec3(foot.x, foot.y, half)
+            posts.append(shape(post, turn, Vec3(POST, POST, half), Colour(0.4, 0.4, 0.4), POST_LABEL))
+    return Scene(
+        **daylight(),
+        ground=jax.tree.map(jnp.float32, Ground(0.0, 2.0, Colour(0.36, 0.45, 0.33), Colour(0.42, 0.52, 0.38))),
+        boxes=jax.tree.map(lambda *x: jnp.stack(x), *boxes),
+        cylinders=jax.tree.map(lambda *x: jnp.stack(x), *posts),
+        ellipsoids=None if others is None else drones(others),
+    )
+
+
+def shape(position: Vec3, attitude: Quat, size: Vec3, colour: Colour, label: int) -> Shapes:
+    """One shape, as numbers of the same type."""
+    parts = jax.tree.map(jnp.float32, (position, attitude, size, colour))
+    return Shapes(*parts, jnp.int32(label))
+
+
+def drones(places: Vec3) -> Shapes:
+    """Drones as the ellipsoids they look like from afar."""
+
+    def all_of(number: float) -> Array:
+        return jnp.full(jnp.shape(places.x), number, jnp.float32)
+
+    return Shapes(
+        position=places,
+        attitude=Quat(all_of(1.0), all_of(0.0), all_of(0.0), all_of(0.0)),
+        size=Vec3(all_of(0.15), all_of(0.15), all_of(0.06)),
+        colour=Colour(all_of(0.15), all_of(0.15), all_of(0.18)),
+        label=jnp.full(jnp.shape(places.x), DRONE_LABEL, jnp.int32),
+    )
+
+
+def eye(position: Vec3, attitude: Quat, seed: Scalar = 0) -> View:
+    """The camera in a drone's nose."""
+    up = Quat(math.cos(TILT / 2), 0.0, -math.sin(TILT / 2), 0.0)
+    ahead = attitude.forward * 0.05
+    return View(position + ahead, attitude * up, jnp.float32(FIELD), jnp.asarray(seed, jnp.uint32))
