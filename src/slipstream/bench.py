@@ -253,8 +253,8 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
 
     def acting(indices: Any) -> Any:
         states, chances = worlds_of(env, indices)
-        act = partial(explore, policy, env.spec.agents)
-        states, chances, moments, _ = rollout(env, act, states, chances, learner.length)
+        see = policy.see if env.spec.frame else None
+        states, chances, moments, *_ = rollout(env, partial(explore, policy), states, chances, learner.length, see)
         return states.reward, jax.tree.map(lambda x: jnp.sum(x, axis=0), moments)
 
     start = cost(lambda indices: worlds_of(env, indices))

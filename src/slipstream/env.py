@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt8, UInt32
 
 from .chance import Chance
 from .struct import struct
@@ -70,6 +70,10 @@ class Spec:
     control_dt: float
     """Seconds between two decisions."""
     agents: int = 1
+    frame: tuple[int, int, int] | None = None
+    """Lines, columns and channels of the picture an agent sees, if it sees one: then the task has `picture`."""
+    interval: int = 1
+    """Steps from one picture to the next; in between the last one stands."""
 
 
 @runtime_checkable
@@ -88,6 +92,17 @@ class Env(Protocol[S]):
     def figures(self, state: S) -> Mapping[str, Float[Array, "*agents"]]:
         """What an episode that ends here is reported by; NaN where a figure does not apply."""
         ...
+
+
+Picture = UInt32[Array, "*agents h w"] | UInt8[Array, "*agents h w"]
+"""Red, green and blue in the lower bytes of a word: words are moved faster than bytes. With one channel, a byte."""
+
+
+@runtime_checkable
+class Seeing(Env[S], Protocol[S]):
+    """A task whose agents have cameras."""
+
+    def picture(self, state: S) -> Picture: ...
 
 
 def pick(flag: Bool[Array, ""], yes: S, no: S) -> S:

@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.bench import random_action
 from slipstream.chance import Chance
-from slipstream.env import Box, Discrete, Env, MultiDiscrete, advance
+from slipstream.env import Box, Discrete, Env, MultiDiscrete, Seeing, advance
 from slipstream.tasks.racing import Racing
 
 ROUGH = Racing(
@@ -29,6 +29,7 @@ TASKS = {
     "discrete rates": Racing(space="discrete"),
     "multidiscrete velocity": Racing(action="velocity", space="multidiscrete", choices=5),
     "discrete rotors": Racing(action="rotors", space="discrete", choices=2, track="eight"),
+    "camera": Racing(sight="rgb", pixels=16),
     "fourth order": Racing(integration=4, physics_rate=200, track="long"),
 }
 
@@ -79,6 +80,16 @@ def test_a_task_is_what_its_spec_says(env):
     assert isinstance(spec.action, Box | Discrete | MultiDiscrete)
     for figure in jax.eval_shape(env.figures, state).values():
         assert figure.shape == shape
+
+
+def test_a_task_with_a_camera_gives_the_picture_its_spec_says(env):
+    if env.spec.frame is None:
+        return
+    assert isinstance(env, Seeing)
+    height, width, channels = env.spec.frame
+    picture = jax.eval_shape(env.picture, jax.eval_shape(env.reset, Chance.of(0, 0)))
+    assert picture.shape == ((env.spec.agents,) if env.spec.agents > 1 else ()) + (height, width)
+    assert picture.dtype == (jnp.uint32 if channels == 3 else jnp.uint8)
 
 
 def test_a_step_keeps_the_shape_of_a_state(env):

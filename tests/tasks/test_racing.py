@@ -138,7 +138,8 @@ def test_a_prepared_start_is_where_a_world_restarts():
     state = judged(ENV, placed(towards(started(), 1), 5.0, 0.0, 0.1), 5.0, 0.0, 0.01)
     now = jax.jit(lambda s: advance(ENV, s, jnp.zeros(4)))(state)
     ahead = jax.jit(lambda s, fresh: advance(ENV, s, jnp.zeros(4), fresh))(state, prepare(ENV, state))
-    jax.tree.map(np.testing.assert_array_equal, now, ahead)
+    # Compiled apart, they may round differently.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), now, ahead)
 
 
 def test_two_restarts_from_one_prepared_start_draw_different_numbers_afterwards():

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..chance import Chance
-from ..env import pick
+from ..env import Seeing, pick
+from ..learn.rollout import aged
 from ..run import Run, RunError, finite, write_text
 from ..training import trainer_of
 from .fast import FastPlant
@@ -79,9 +80,18 @@ def fly(
     """Fly that many episodes side by side until each has ended, and record the first `keep`."""
     start = jax.jit(jax.vmap(lambda world: task.reset(Chance.of(seed, world))))
 
+    spec = task.spec
+
     @jax.jit
-    def decide(states: Any) -> tuple[Any, Any]:
-        action, _ = policy.act(jax.vmap(task.observe)(states))
+    def see(states: Any) -> Any:
+        return policy.see(jax.vmap(task.picture)(states)) if isinstance(task, Seeing) and spec.frame else None
+
+    @jax.jit
+    def decide(states: Any, sight: Any, age: Any) -> tuple[Any, Any]:
+        observation = jax.vmap(task.observe)(states)
+        if sight is not None:
+            observation = aged(observation, states, age, spec.interval)
+        action, _ = policy.act(observation, None, sight)
         return jax.vmap(task.command)(states, action)
 
     @jax.jit
@@ -102,8 +112,11 @@ def fly(
     rows, lengths = [jax.device_get(record(states))], np.ones(episodes, int)
     try:
         ended = np.zeros(episodes, np.bool_)
+        sight = None
         while not ended.all():
-            commanded, commands = decide(states)
+            age = (len(rows) - 1) % spec.interval
+            sight = see(states) if age == 0 else sight
+            commanded, commands = decide(states, sight, age)
             plant.command(commanded, commands)
             states = score(states, commanded, plant.sense())
             rows.append(jax.device_get(record(states)))

@@ -11,12 +11,12 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..chance import Chance
-from ..env import Env
+from ..env import Env, Picture, Seeing
 from ..policy.actor_critic import ActorCritic
 from ..policy.nets import ACTIVATIONS, Normaliser
 from ..struct import struct
 from .returns import advantages
-from .rollout import Moment, Tally, rollout
+from .rollout import Moment, Seen, Tally, aged, rollout
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -44,6 +44,7 @@ class Batch:
     advantage: Float[Array, "n"]
     target: Float[Array, "n"]
     weight: Float[Array, "n"]  # 1 for experience, 0 for restarts
+    frame: Picture | None = None  # if there is one, it is the row: the other leaves have an axis of its steps
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ class Ppo:
 
     def init(self, env: Env[Any], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> PpoState:
         """The start, for the worlds of those indices: the same for a world wherever it lives."""
+        if self.length % env.spec.interval:
+            raise ValueError(f"{self.length} steps are no whole number of pictures, one every {env.spec.interval}")
         key = jax.random.key(seed)
         key, weights = jax.random.split(key)
         policy = ActorCritic.init(weights, env.spec, self.hidden, self.activation, self.shared, self.spread)
@@ -141,10 +144,11 @@ class Ppo:
         if self.spread_end > 0.0:
             spread = self.spread * (self.spread_end / self.spread) ** jnp.minimum(share / self.settle, 1.0)
             policy = replace(policy, log_std=jnp.full_like(policy.log_std, jnp.log(spread)))
-        worlds, chances, moments, tally = rollout(
-            env, partial(explore, policy, env.spec.agents), train.worlds, train.chances, self.length
+        see = policy.see if env.spec.frame else None
+        worlds, chances, moments, tally, seen = rollout(
+            env, partial(explore, policy), train.worlds, train.chances, self.length, see
         )
-        batch, worth = self._estimate(env, policy, worlds, moments, axis)
+        batch, worth = self._estimate(env, policy, worlds, moments, seen, axis)
         policy = replace(policy, worth=worth)
         rate = train.rate
         if self.schedule == "linear":
@@ -165,11 +169,16 @@ class Ppo:
         return train, metrics, jax.lax.psum(tally, axis) if axis else tally
 
     def _estimate(
-        self, env: Env[Any], policy: ActorCritic, worlds: Any, moments: Moment, axis: str | None
+        self, env: Env[Any], policy: ActorCritic, worlds: Any, moments: Moment, seen: Seen | None, axis: str | None
     ) -> tuple[Batch, Normaliser]:
         """Advantages and value targets of a rollout, as rows; and what returns are like now."""
-        last = jax.vmap(env.observe)(worlds)
-        values = policy.value(jnp.concatenate([moments.observation, last[None]]))
+        last, sights = jax.vmap(env.observe)(worlds), None
+        if seen is not None:
+            assert isinstance(env, Seeing)
+            last = aged(last, worlds, 0, env.spec.interval)
+            new = policy.see(jax.vmap(env.picture)(worlds))
+            sights = jnp.concatenate([jnp.repeat(seen.sight, env.spec.interval, axis=0), jnp.asarray(new)[None]])
+        values = policy.value(jnp.concatenate([moments.observation, last[None]]), sights)
         if self.normalise:
             values = values * jnp.sqrt(policy.worth.variance) + policy.worth.mean
         advantage = advantages(
@@ -192,7 +201,17 @@ class Ppo:
             weight=moments.valid.astype(jnp.float32),
         )
         depth = moments.reward.ndim
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch), worth
+        if seen is None:
+            return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch), worth
+        steps = env.spec.interval
+
+        def beside(x: Array) -> Array:
+            """The steps of a picture as an axis of its row."""
+            parted = x.reshape(-1, steps, *x.shape[1:])
+            return jnp.moveaxis(parted, 1, depth).reshape(-1, steps, *x.shape[depth:])
+
+        batch = jax.tree.map(beside, batch)
+        return replace(batch, frame=seen.frame.reshape(-1, *seen.frame.shape[depth:])), worth
 
     def _improve(
         self,
@@ -206,12 +225,17 @@ class Ppo:
     ) -> tuple[ActorCritic, Any, Array, Metrics]:
         """Several passes over the rows, shuffled in blocks: whole blocks copy faster than single rows."""
         rows = batch.advantage.shape[0]
+        if rows % (self.minibatches * self.block):
+            what = "rows" if batch.frame is None else "pictures"
+            raise ValueError(
+                f"{rows} {what} on each device do not divide into {self.minibatches} minibatches of whole blocks "
+                f"of {self.block}; change learner.worlds, learner.minibatches or learner.block"
+            )
         blocks = rows // self.block
         batch = jax.tree.map(lambda x: x.reshape(blocks, self.block, *x.shape[1:]), batch)
         orders = jax.vmap(lambda k: jax.random.permutation(k, blocks))(jax.random.split(key, self.epochs))
-        orders = orders.reshape(
-            self.epochs * self.minibatches, -1, blocks_at_once(blocks // self.minibatches, self.block)
-        )
+        together = blocks_at_once(blocks // self.minibatches, self.block, batch.frame is not None)
+        orders = orders.reshape(self.epochs * self.minibatches, -1, together)
 
         def learn(carry: tuple[Any, Any], order: Array) -> tuple[tuple[Any, Any], Metrics]:
             weights, optimiser = carry
@@ -245,7 +269,8 @@ class Ppo:
         policy = with_trainable(policy, weights)
         if self.spread_end > 0.0:
             policy = replace(policy, log_std=jax.lax.stop_gradient(policy.log_std))
-        choice, value = policy.both(batch.observation)
+        sight = None if batch.frame is None else policy.see(batch.frame)
+        choice, value = policy.both(batch.observation, None if sight is None else sight[:, None])
         log_ratio = choice.log_prob(batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
 
@@ -269,10 +294,10 @@ class Ppo:
 
 
 def explore(
-    policy: ActorCritic, agents: int, observation: Float[Array, "*b d"], chances: Chance
+    policy: ActorCritic, observation: Float[Array, "*b d"], chances: Chance, sight: Any = None
 ) -> tuple[Array, Float[Array, "*b"], Chance]:
     """Actions drawn from the policy, for all worlds and agents in one pass of the network."""
-    choice = policy.choice(observation)
+    choice = policy.choice(observation, sight)
 
     def sample(head: Array, chance: Chance) -> tuple[Array, Chance]:
         single = jax.tree.unflatten(tree, [head, *rest])
@@ -285,22 +310,23 @@ def explore(
     return action, choice.log_prob(action), chances
 
 
-def blocks_at_once(blocks: int, rows: int) -> int:
+def blocks_at_once(blocks: int, rows: int, pictures: bool) -> int:
     """How many of a minibatch's blocks of rows go through the networks together.
 
-    On a CPU 256 rows and all that is computed from them stay in the nearest caches: a third less time than all at once.
+    On a CPU 256 rows and all that is computed from them stay in the nearest caches: a third less time than all at
+    once. Of rows with a picture it is 16.
     """
-    return math.gcd(blocks, max(256 // rows, 1)) if jax.default_backend() == "cpu" else blocks
+    return math.gcd(blocks, max((16 if pictures else 256) // rows, 1)) if jax.default_backend() == "cpu" else blocks
 
 
 def trainable(policy: ActorCritic) -> tuple[Any, ...]:
     """What the gradient changes."""
-    return policy.trunk, policy.actor, policy.critic, policy.log_std
+    return policy.trunk, policy.actor, policy.critic, policy.log_std, policy.eyes
 
 
 def with_trainable(policy: ActorCritic, weights: tuple[Any, ...]) -> ActorCritic:
-    trunk, actor, critic, log_std = weights
-    return replace(policy, trunk=trunk, actor=actor, critic=critic, log_std=log_std)
+    trunk, actor, critic, log_std, eyes = weights
+    return replace(policy, trunk=trunk, actor=actor, critic=critic, log_std=log_std, eyes=eyes)
 
 
 def mean(x: Array, valid: Array, axis: str | None) -> Float[Array, ""]:

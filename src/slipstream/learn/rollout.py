@@ -10,11 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..chance import Chance
-from ..env import Env, State, advance, prepare
+from ..env import Env, Picture, Seeing, State, advance, prepare
 from ..struct import struct
 
 S = TypeVar("S", bound=State[Any, Any, Any])
-Act = Callable[[Float[Array, "*b d"], Chance], tuple[Array, Float[Array, "*b"], Chance]]
+Act = Callable[[Float[Array, "*b d"], Chance, Any], tuple[Array, Float[Array, "*b"], Chance]]
+See = Callable[[Picture], Any]
 
 
 BLOCK = 256
@@ -46,14 +47,24 @@ class Tally:
         return {name: self.total[name] / self.count[name] for name in self.total}
 
 
-def rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> tuple[S, Chance, Moment, Tally]:
-    """Act in every world for `length` steps; the moments come back stacked in time."""
-    states, chances, moments, tallies = in_blocks(
-        lambda states, chances: _rollout(env, act, states, chances, length), states, chances
+@struct
+class Seen:
+    """The pictures of a rollout, each stored once: `interval` steps go with it."""
+
+    frame: Picture
+    sight: Float[Array, "*b e"]  # what the policy made of it
+
+
+def rollout(
+    env: Env[S], act: Act, states: S, chances: Chance, length: int, see: See | None = None
+) -> tuple[S, Chance, Moment, Tally, Seen | None]:
+    """Act in every world for `length` steps; moments and pictures come back stacked in time."""
+    states, chances, (moments, seen), tallies = in_blocks(
+        lambda states, chances: _rollout(env, act, states, chances, length, see), states, chances
     )
-    moments = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(length, -1, *x.shape[3:]), moments)
+    joined = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), (moments, seen))
     join = partial(jax.tree.map, lambda x: x.reshape(-1, *x.shape[2:]))
-    return join(states), join(chances), moments, jax.tree.map(partial(jnp.sum, axis=0), tallies)
+    return join(states), join(chances), joined[0], jax.tree.map(partial(jnp.sum, axis=0), tallies), joined[1]
 
 
 def in_blocks(work: Callable[..., Any], *worlds: Any) -> Any:
@@ -70,14 +81,19 @@ def in_blocks(work: Callable[..., Any], *worlds: Any) -> Any:
 
 
 def with_restarts(
-    env: Env[S], tick: Callable[[S, tuple[S, Any]], tuple[tuple[S, Any], Any]], states: S, rest: Any, length: int
+    env: Env[S],
+    tick: Callable[[S, tuple[S, Any]], tuple[tuple[S, Any], Any]],
+    states: S,
+    rest: Any,
+    length: int,
+    window: int = WINDOW,
 ) -> tuple[tuple[S, Any], Any]:
     """Scan `tick(fresh, (states, rest))`, where `fresh` are the starts of the worlds that end.
 
     They are drawn once for a window of steps: in every step, as long as few worlds end, nearly all would be thrown
     away. A world that ends twice within a window starts twice from the same place.
     """
-    window = math.gcd(length, WINDOW)
+    window = math.gcd(length, window)
 
     def outer(carry: tuple[S, Any], _: None) -> tuple[tuple[S, Any], Any]:
         fresh = jax.lax.optimization_barrier(jax.vmap(partial(prepare, env))(carry[0]))
@@ -87,12 +103,28 @@ def with_restarts(
     return carry, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), out)
 
 
-def _rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> tuple[S, Chance, Moment, Tally]:
+def aged(observation: Float[Array, "*b d"], states: State[Any, Any, Any], age: Any, interval: int) -> Array:
+    """The observation, with the age of the picture that stands now, and whether it is of this episode at all."""
+    since = jnp.asarray(age, jnp.float32)
+    young = (states.step < age).astype(jnp.float32).reshape(-1, *[1] * (observation.ndim - 1))
+    extra = [jnp.broadcast_to(since / interval, observation[..., :1].shape)]
+    extra.append(jnp.broadcast_to(young, observation[..., :1].shape))
+    return jnp.concatenate([observation, *extra], axis=-1)
 
-    def tick(fresh: S, carry: tuple[S, tuple[Chance, Tally]]) -> tuple[tuple[S, tuple[Chance, Tally]], Moment]:
+
+def _rollout(
+    env: Env[S], act: Act, states: S, chances: Chance, length: int, see: See | None
+) -> tuple[S, Chance, tuple[Moment, Seen | None], Tally]:
+    spec = env.spec
+
+    def tick(
+        fresh: S, carry: tuple[S, tuple[Chance, Tally]], age: Any = 0, sight: Any = None
+    ) -> tuple[tuple[S, tuple[Chance, Tally]], Moment]:
         states, (chances, tally) = carry
         observation = jax.vmap(env.observe)(states)
-        action, log_prob, chances = act(observation, chances)
+        if sight is not None:
+            observation = aged(observation, states, age, spec.interval)
+        action, log_prob, chances = act(observation, chances, sight)
         after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
         moment = Moment(
             observation=observation,
@@ -105,9 +137,25 @@ def _rollout(env: Env[S], act: Act, states: S, chances: Chance, length: int) -> 
         )
         return (after, (chances, count(env, tally, states, after))), moment
 
+    def look(fresh: S, carry: tuple[S, Any]) -> tuple[tuple[S, Any], tuple[Moment, Seen]]:
+        """One picture, and the steps through which it stands."""
+        assert isinstance(env, Seeing) and see is not None
+        frame = jax.lax.optimization_barrier(jax.vmap(env.picture)(carry[0]))
+        sight = jax.lax.optimization_barrier(see(frame))
+        step = partial(tick, fresh, sight=sight)
+        carry, moments = jax.lax.scan(lambda c, age: step(c, age), carry, jnp.arange(spec.interval))
+        return carry, (moments, Seen(frame, sight))
+
     rest = chances, empty(env, states)
-    (states, (chances, tally)), moments = with_restarts(env, tick, states, rest, length)
-    return states, chances, moments, tally
+    if see is None:
+        (states, (chances, tally)), moments = with_restarts(env, tick, states, rest, length)
+        return states, chances, (moments, None), tally
+    pictures = length // spec.interval
+    (states, (chances, tally)), (moments, seen) = with_restarts(
+        env, look, states, rest, pictures, max(WINDOW // spec.interval, 1)
+    )
+    moments = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), moments)
+    return states, chances, (moments, seen), tally
 
 
 def empty(env: Env[S], states: S) -> Tally:

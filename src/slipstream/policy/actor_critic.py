@@ -6,15 +6,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..env import ActionSpace, Box, Spec
+from ..env import ActionSpace, Box, Picture, Spec
 from ..struct import static, struct
 from .distributions import Distribution, distribution, head_size
-from .nets import Mlp, Normaliser
+from .nets import Mlp, Normaliser, Patches
+
+Sight = Float[Array, "*b e"] | None
+AGE = 2
+"""Numbers an agent with a camera sees besides: how old its picture is, and whether there is one at all."""
 
 
 @struct
 class ActorCritic:
-    """Weights that say what to do and what it is worth. With `trunk`, both share its features."""
+    """Weights that say what to do and what it is worth. With `trunk`, both share its features.
+
+    With `eyes` it also sees: `see` turns a picture into a sight, once for all the steps the picture stands.
+    """
 
     trunk: Mlp | None
     actor: Mlp
@@ -22,7 +29,8 @@ class ActorCritic:
     log_std: Float[Array, "s"]
     normaliser: Normaliser
     worth: Normaliser  # of returns: the critic speaks in units of their spread
-    space: ActionSpace = static()
+    eyes: Patches | None = None
+    space: ActionSpace = static(default=Box(1))
 
     @classmethod
     def init(
@@ -35,37 +43,49 @@ class ActorCritic:
         spread: float = 1.0,
     ) -> "ActorCritic":
         trunk_key, actor_key, critic_key = jax.random.split(key, 3)
-        trunk = Mlp.init(trunk_key, (spec.observation, *hidden), activation, 2.0**0.5) if shared else None
-        sizes = (hidden[-1],) if shared else (spec.observation, *hidden)
+        size, eyes = spec.observation, None
+        if spec.frame:
+            eyes = Patches.init(jax.random.fold_in(key, 1), spec.frame)
+            size += AGE + eyes.joined.bias.size
+        trunk = Mlp.init(trunk_key, (size, *hidden), activation, 2.0**0.5) if shared else None
+        sizes = (hidden[-1],) if shared else (size, *hidden)
         return cls(
             trunk=trunk,
             actor=Mlp.init(actor_key, (*sizes, head_size(spec.action)), activation, 0.01),
             critic=Mlp.init(critic_key, (*sizes, 1), activation, 1.0),
             log_std=jnp.full(spec.action.size if isinstance(spec.action, Box) else 0, jnp.log(spread)),
-            normaliser=Normaliser.of(spec.observation),
+            normaliser=Normaliser.of(spec.observation + (AGE if spec.frame else 0)),
             worth=Normaliser.of(),
+            eyes=eyes,
             space=spec.action,
         )
 
-    def features(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b h"]:
-        seen = self.normaliser(observation)
-        return seen if self.trunk is None else jnp.tanh(self.trunk(seen))
+    def see(self, frame: Picture) -> Sight:
+        """What a picture shows; nothing to a policy without eyes."""
+        return None if self.eyes is None else self.eyes(frame)
 
-    def choice(self, observation: Float[Array, "*b d"]) -> Distribution:
-        return distribution(self.space, self.actor(self.features(observation)), self.log_std)
+    def features(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Float[Array, "*b h"]:
+        known = self.normaliser(observation)
+        if sight is not None:
+            sight = jnp.broadcast_to(sight, (*known.shape[:-1], sight.shape[-1]))
+            known = jnp.concatenate([known, sight], axis=-1)
+        return known if self.trunk is None else jnp.tanh(self.trunk(known))
 
-    def value(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b"]:
-        return self.critic(self.features(observation))[..., 0]
+    def choice(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Distribution:
+        return distribution(self.space, self.actor(self.features(observation, sight)), self.log_std)
 
-    def both(self, observation: Float[Array, "*b d"]) -> tuple[Distribution, Float[Array, "*b"]]:
+    def value(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Float[Array, "*b"]:
+        return self.critic(self.features(observation, sight))[..., 0]
+
+    def both(self, observation: Float[Array, "*b d"], sight: Sight = None) -> tuple[Distribution, Float[Array, "*b"]]:
         """The choice and the value, computing what they share once."""
-        features = self.features(observation)
+        features = self.features(observation, sight)
         choice = distribution(self.space, self.actor(features), self.log_std)
         return choice, self.critic(features)[..., 0]
 
     def start(self) -> None:
         """Memory at the start of an episode: this policy has none."""
 
-    def act(self, observation: Float[Array, "*b d"], memory: None = None) -> tuple[Any, None]:
+    def act(self, observation: Float[Array, "*b d"], memory: None = None, sight: Sight = None) -> tuple[Any, None]:
         """The best action, without exploring."""
-        return self.choice(observation).mode, memory
+        return self.choice(observation, sight).mode, memory

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ..env import Picture
 from ..struct import static, struct
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
@@ -53,6 +54,42 @@ class Mlp:
         for layer in self.layers[:-1]:
             x = ACTIVATIONS[self.activation](layer(x))
         return self.layers[-1](x)
+
+
+@struct
+class Patches:
+    """A picture as a few numbers: each patch through one matrix, then all of them through another.
+
+    Patches do not overlap, so both steps are matrix products, which is what a CPU does best.
+    """
+
+    patch: Linear
+    joined: Linear
+    edge: int = static()  # of a patch, in pixels
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, frame: tuple[int, int, int], size: int = 64, depth: int = 16) -> "Patches":
+        height, width, channels = frame
+        edge = next((e for e in (10, 8, 16, 12, 5, 4) if height % e == 0 and width % e == 0), 0)
+        if not edge:
+            raise ValueError(f"a picture of {width} x {height} pixels does not divide into square patches")
+        first, second = jax.random.split(key)
+        count = (height // edge) * (width // edge)
+        return cls(
+            Linear.init(first, edge * edge * channels, depth, 2.0**0.5),
+            Linear.init(second, count * depth, size, 1.0),
+            edge,
+        )
+
+    def __call__(self, frame: Picture) -> Float[Array, "*b e"]:
+        *batch, height, width = frame.shape
+        e = self.edge
+        tiles = frame.reshape(-1, height // e, e, width // e, e).swapaxes(2, 3).reshape(-1, e * e)
+        patches = self.patch.bias
+        for channel, weight in enumerate(self.patch.weight.reshape(-1, e * e, self.patch.bias.size)):
+            byte = (tiles >> (8 * channel)) & 0xFF
+            patches = patches + (byte.astype(jnp.int32).astype(jnp.float32) * (1.0 / 255.0) - 0.5) @ weight
+        return jnp.tanh(self.joined(jax.nn.relu(patches).reshape(*batch, -1)))
 
 
 @struct

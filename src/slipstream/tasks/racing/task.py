@@ -9,15 +9,17 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt8
 
 from ...chance import Chance
 from ...dynamics.control import CONTROLS, Control, Stick
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
-from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State, each
-from ...geometry import Flag, Quat, Scalar, Vec3, heading
+from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each
+from ...geometry import Flag, Quat, Scalar, Vec3, heading, sin_cos
+from ...sensors.camera import Camera
 from ...struct import struct
 from ...words import nearest
+from .scene import eye, race_scene
 from .track import OPENING, TRACKS, Gate, GeneratedTrack, Track, gate_at
 
 Range = tuple[float, float]
@@ -77,6 +79,12 @@ class Racing:
     """levels of each component of a discrete action"""
     observation: Literal["body", "original"] = "body"
     """body: the next two gates seen from the drone, and its height; original: the 20 numbers of isaac_drone_racer"""
+    sight: Literal["none", "rgb", "depth"] = "none"
+    """rgb or depth: the drone has a camera instead of its position, and is told only which gate comes next"""
+    pixels: int = 80
+    """edge of the picture"""
+    interval: int = 4
+    """decisions from one picture to the next"""
     agents: int = 1
     """drones on one track; they see the nearest other and can hit it"""
     physics_rate: int = 400
@@ -148,6 +156,11 @@ class Racing:
             raise ValueError(f"a track holds 1 to 64 drones, not {self.agents}")
         if self.choices < 2:
             raise ValueError("a discrete action needs at least 2 levels for each component")
+        known("kind of sight", self.sight, dict.fromkeys(("none", "rgb", "depth")))
+        if self.sight != "none" and (self.agents > 1 or self.observation == "original"):
+            raise ValueError("a racing drone with a camera flies alone, with observation=body")
+        if self.interval < 1 or self.pixels < 8:
+            raise ValueError("a camera needs an interval of at least 1 and at least 8 pixels")
         if self.observation == "original" and self.agents > 1:
             raise ValueError("the original observation knows only one drone; use observation=body for several")
         if self.delay < 0 or self.time_limit <= 0.0:
@@ -180,6 +193,9 @@ class Racing:
             "discrete": Discrete(self.choices**4),
             "multidiscrete": MultiDiscrete((self.choices,) * 4),
         }
+        if self.sight != "none":
+            frame = (self.pixels, self.pixels, 3 if self.sight == "rgb" else 1)
+            return Spec(15, spaces[self.space], self.control_dt, frame=frame, interval=self.interval)
         size = 20 if self.observation == "original" else 26 + 6 * (self.agents > 1)
         return Spec(size, spaces[self.space], self.control_dt, self.agents)
 
@@ -430,9 +446,22 @@ class Racing:
         seen = jax.vmap(lambda f, r: stack(look(f, r)))(flight, state.progress)
         return jnp.concatenate([seen, self._others(state)], axis=-1)
 
+    def picture(self, state: RaceState) -> Picture:
+        """What the camera in the nose sees: colours, or nearness in one channel."""
+        scene = race_scene(self.course.gates(state.world.gates))
+        view = eye(state.body.position, state.body.attitude, state.chance.stream + state.step.astype(jnp.uint32))
+        frame = Camera(self.pixels, self.pixels).render(scene, view)
+        return frame.packed & 0xFFFFFF if self.sight == "rgb" else nearness(frame.depth)
+
     def _look(self, flight: Flight, race: Race, gates: tuple[Gate, ...]) -> list[Scalar]:
         axes = flight.attitude.axes
         into = axes.unrotate
+        if self.sight != "none":
+            sin, cos = sin_cos(race.next_gate.astype(jnp.float32) * (2.0 * math.pi / len(gates)))
+            return [
+                *(into(flight.velocity) * 0.1).parts, *axes.down_b.parts, *(flight.rates * 0.1).parts,
+                sin, cos, *race.sent[0].parts,
+            ]  # fmt: skip
         goal = gate_at(gates, race.next_gate)
         if self.observation == "original":
             q, p = flight.attitude, flight.position
@@ -541,6 +570,11 @@ class Racing:
             "crash_rate": float(np.mean(figures["crash"])),
             "miss_rate": float(np.mean(figures["miss"])),
         }
+
+
+def nearness(depth: Float[Array, "h w"]) -> UInt8[Array, "h w"]:
+    """Depth as a byte: 255 at the lens, half of it at five metres, 0 in the sky."""
+    return (255.0 * 5.0 / (5.0 + jnp.minimum(depth, 1e6))).astype(jnp.uint8)
 
 
 def stack(parts: list[Scalar]) -> Float[Array, "features"]:
