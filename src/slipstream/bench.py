@@ -229,7 +229,7 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
     train = trainer.start(experiment.seed)
     train = chunk(train)[0]
     walls, cpus = [], []
-    for _ in range(REPEATS):
+    for _ in range(2 * REPEATS):
         wall, cpu = time.perf_counter(), cpu_seconds()
         train, metrics, _ = chunk(train)
         jax.block_until_ready(metrics)
