@@ -175,6 +175,16 @@ def test_a_race_of_several_drones_is_trained_evaluated_and_filmed(tmp_path):
     assert (tmp_path / "race/videos/fast.mp4").stat().st_size > 1000
 
 
+def test_bench_renders_and_acts(place):
+    small = ("--width", 16, "--height", 16, "--cameras", 2, "--shapes", 8)
+    done = slipstream("bench", "render", *small, "--json", cwd=place)
+    assert {"megapixels_per_second", "megapixels_per_cpu_second", "frames_per_second"} <= set(json.loads(done.stdout))
+    words = ("--preset", "racing-vision", "--worlds", 4, "--sight", "rgb", "--pixels", 16)
+    result = json.loads(slipstream("bench", "act", *words, "--json", cwd=place).stdout)
+    assert result["picture"] == [16, 16, 3]
+    assert result["steps_per_second"] > 0
+
+
 def test_bench_memory_prints_what_was_promised(place):
     done = slipstream("bench", "memory", "--worlds", 256, "--json", cwd=place)
     assert done.returncode == 0, done.stderr

@@ -278,6 +278,50 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
     }
 
 
+def act(preset: str, worlds: int, sight: str = "", pixels: int = 0) -> dict[str, Any]:
+    """A fresh policy acting in a preset's task, with its camera if it has one; nothing is learned."""
+    from .learn.ppo import explore
+    from .policy.actor_critic import ActorCritic
+
+    experiment, mesh = PRESETS[preset], device.mesh()
+    env, learner = experiment.task, experiment.learner
+    if sight:
+        env = replace(env, sight=sight)
+    if pixels:
+        env = replace(env, pixels=pixels)
+    if worlds % mesh.size:
+        raise ValueError(f"{worlds} worlds do not divide over {mesh.size} devices")
+    policy = ActorCritic.init(jax.random.key(0), env.spec, learner.hidden, learner.activation)
+    see = policy.see if env.spec.frame else None
+    steps = 64 // env.spec.interval * env.spec.interval
+
+    def acting(indices: Any) -> Any:
+        states, chances = worlds_of(env, indices)
+        states, _, moments, _, seen = rollout(env, partial(explore, policy), states, chances, steps, see)
+        # All is written; what is handed out is only the last of it.
+        return states.reward, jax.tree.map(lambda x: x[-1], (moments, seen))
+
+    spec = PartitionSpec(device.AXIS)
+    mapped = jax.shard_map(acting, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
+    indices = jnp.arange(worlds)
+    began = time.perf_counter()
+    program = jax.jit(mapped).lower(indices).compile()
+    compiling = time.perf_counter() - began
+    jax.block_until_ready(program(indices))
+    wall, cpu = timed(lambda: program(indices), 2 * REPEATS)
+    agents = worlds * env.spec.agents
+    return {
+        "preset": preset,
+        "agents": agents,
+        "picture": env.spec.frame,
+        "interval": env.spec.interval,
+        "devices": mesh.size,
+        "steps_per_second": round(agents * steps / wall),
+        "steps_per_cpu_second": round(agents * steps / cpu),
+        "compile_seconds": round(compiling, 2),
+    }
+
+
 def arena(count: int, cameras: int) -> tuple[Scene, View]:
     """A scene of so many shapes, three quarters of them boxes, and cameras around it that look inward, tilted."""
     rng = np.random.default_rng(0)

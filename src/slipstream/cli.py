@@ -310,13 +310,13 @@ def command_pipeline(words: list[str]) -> int:
 class Bench:
     """Throughput on this machine, and where the time goes."""
 
-    what: tyro.conf.Positional[Literal["sim", "render", "train", "memory"]] = "sim"
-    """sim: worlds alone; render: cameras alone; train: learning too; memory: what a world takes"""
+    what: tyro.conf.Positional[Literal["sim", "render", "act", "train", "memory"]] = "sim"
+    """sim: worlds alone; render: cameras alone; act: with a policy; train: learning too; memory: what a world takes"""
     task: str = "racing"
     preset: str = "racing"
     worlds: int = 4096
     devices: int | None = None
-    """0 is all of them; without this, one for sim and memory and all for train, as training has them"""
+    """0 is all of them; without this, all for act and train, as training has them, and one for the others"""
     epochs: int = 0
     """of train, instead of the preset's"""
     minibatches: int = 0
@@ -326,6 +326,9 @@ class Bench:
     width: int = 80
     height: int = 80
     shapes: int = 32
+    sight: Literal["", "rgb", "depth"] = ""
+    """of act, instead of the preset's; likewise the following"""
+    pixels: int = 0
     json: bool = False
 
 
@@ -340,13 +343,15 @@ def command_bench(words: list[str]) -> int:
     for name in ("worlds", "cameras", "width", "height", "shapes"):
         if getattr(request, name) < 1:
             raise RequestError(f"--{name} must be at least 1")
-    configure((0 if request.what == "train" else 1) if request.devices is None else request.devices)
+    configure((0 if request.what in ("act", "train") else 1) if request.devices is None else request.devices)
     from . import bench
 
     if request.what == "sim":
         result = bench.sim(request.task, request.worlds, say)
     elif request.what == "render":
         result = bench.render(request.cameras, request.width, request.height, request.shapes)
+    elif request.what == "act":
+        result = bench.act(request.preset, request.worlds, request.sight, request.pixels)
     elif request.what == "train":
         result = bench.train(request.preset, request.epochs, request.minibatches)
     else:
