@@ -175,6 +175,13 @@ def test_a_race_of_several_drones_is_trained_evaluated_and_filmed(tmp_path):
     assert (tmp_path / "race/videos/fast.mp4").stat().st_size > 1000
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(place):
+    command = f"{sys.executable} -m slipstream.cli list | head -1"
+    done = subprocess.run(["bash", "-c", command], cwd=place, capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
 def test_bench_renders_and_acts(place):
     small = ("--width", 16, "--height", 16, "--cameras", 2, "--shapes", 8)
     done = slipstream("bench", "render", *small, "--json", cwd=place)

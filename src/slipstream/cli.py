@@ -444,7 +444,13 @@ def guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
     from .run import RunError
 
     try:
-        return command(words)
+        code = command(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output (`slipstream list | head`) has seen enough; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 2
     except (RequestError, RunError, ValueError) as error:
