@@ -444,13 +444,7 @@ def guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
     from .run import RunError
 
     try:
-        code = command(words)
-        sys.stdout.flush()
-        return code
-    except BrokenPipeError:
-        # Whoever read our output (`slipstream list | head`) has seen enough; nothing may be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return command(words)
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 2
     except (RequestError, RunError, ValueError) as error:
@@ -476,7 +470,14 @@ def guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
 
 def entry() -> None:
     """What the installed command calls."""
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output (`slipstream list | head`) has seen enough; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
 
 
 if __name__ == "__main__":
