@@ -11,9 +11,9 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..chance import Chance
-from ..env import Env, Picture, Seeing
+from ..env import Env, Picture, Seeing, Spec
 from ..policy.actor_critic import ActorCritic
-from ..policy.nets import ACTIVATIONS, Normaliser
+from ..policy.nets import ACTIVATIONS, Normaliser, patch_edge
 from ..struct import struct
 from .returns import advantages
 from .rollout import Moment, Seen, Tally, aged, rollout
@@ -106,6 +106,20 @@ class Ppo:
         if self.rate <= 0.0 or self.spread <= 0.0:
             raise ValueError("rate and spread must be positive")
 
+    def check(self, spec: Spec, devices: int) -> None:
+        """Refuse a task whose rollouts these settings cannot divide."""
+        if self.length % spec.interval:
+            raise ValueError(f"{self.length} steps are no whole number of pictures, one every {spec.interval}")
+        if spec.frame:
+            patch_edge(spec.frame)
+        rows = self.worlds // devices * spec.agents * (self.length // spec.interval)
+        if rows % (self.minibatches * self.block):
+            what = "pictures" if spec.frame else "rows"
+            raise ValueError(
+                f"{rows} {what} on each device do not divide into {self.minibatches} minibatches of whole blocks "
+                f"of {self.block}; change learner.worlds, learner.minibatches or learner.block"
+            )
+
     @property
     def samples(self) -> int:
         """Steps of all worlds in one update; with several agents, each world gives that many for each."""
@@ -113,8 +127,6 @@ class Ppo:
 
     def init(self, env: Env[Any], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> PpoState:
         """The start, for the worlds of those indices: the same for a world wherever it lives."""
-        if self.length % env.spec.interval:
-            raise ValueError(f"{self.length} steps are no whole number of pictures, one every {env.spec.interval}")
         key = jax.random.key(seed)
         key, weights = jax.random.split(key)
         policy = ActorCritic.init(weights, env.spec, self.hidden, self.activation, self.shared, self.spread)
@@ -225,12 +237,6 @@ class Ppo:
     ) -> tuple[ActorCritic, Any, Array, Metrics]:
         """Several passes over the rows, shuffled in blocks: whole blocks copy faster than single rows."""
         rows = batch.advantage.shape[0]
-        if rows % (self.minibatches * self.block):
-            what = "rows" if batch.frame is None else "pictures"
-            raise ValueError(
-                f"{rows} {what} on each device do not divide into {self.minibatches} minibatches of whole blocks "
-                f"of {self.block}; change learner.worlds, learner.minibatches or learner.block"
-            )
         blocks = rows // self.block
         batch = jax.tree.map(lambda x: x.reshape(blocks, self.block, *x.shape[1:]), batch)
         orders = jax.vmap(lambda k: jax.random.permutation(k, blocks))(jax.random.split(key, self.epochs))

@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from ..device import AXIS
-from ..env import Env
+from ..env import Env, Spec
 from .rollout import Tally
 
 Metrics = dict[str, Float[Array, ""]]
@@ -27,6 +27,10 @@ class Learner(Protocol):
     @property
     def samples(self) -> int:
         """Steps of all worlds in one update."""
+        ...
+
+    def check(self, spec: Spec, devices: int) -> None:
+        """Refuse, with a `ValueError` that says what to change, a task this learner cannot train."""
         ...
 
     def init(self, env: Env[Any], seed: Any, worlds: Int[Array, "n"]) -> Any: ...
@@ -56,6 +60,7 @@ class Trainer:
                 f"{self.learner.worlds} worlds do not divide over {self.mesh.size} devices; "
                 f"choose a multiple, or set devices to 1"
             )
+        self.learner.check(self.env.spec, self.mesh.size)
 
     @cached_property
     def _specs(self) -> Any:

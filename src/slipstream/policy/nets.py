@@ -70,9 +70,7 @@ class Patches:
     @classmethod
     def init(cls, key: PRNGKeyArray, frame: tuple[int, int, int], size: int = 64, depth: int = 16) -> "Patches":
         height, width, channels = frame
-        edge = next((e for e in (10, 8, 16, 12, 5, 4) if height % e == 0 and width % e == 0), 0)
-        if not edge:
-            raise ValueError(f"a picture of {width} x {height} pixels does not divide into square patches")
+        edge = patch_edge(frame)
         first, second = jax.random.split(key)
         count = (height // edge) * (width // edge)
         return cls(
@@ -90,6 +88,15 @@ class Patches:
             byte = (tiles >> (8 * channel)) & 0xFF
             patches = patches + (byte.astype(jnp.int32).astype(jnp.float32) * (1.0 / 255.0) - 0.5) @ weight
         return jnp.tanh(self.joined(jax.nn.relu(patches).reshape(*batch, -1)))
+
+
+def patch_edge(frame: tuple[int, int, int]) -> int:
+    """The edge of the patches a picture divides into."""
+    height, width, _ = frame
+    edge = next((e for e in (10, 8, 16, 12, 5, 4) if height % e == 0 and width % e == 0), 0)
+    if not edge:
+        raise ValueError(f"a picture of {width} x {height} pixels does not divide into square patches; 80 x 80 does")
+    return edge
 
 
 @struct
