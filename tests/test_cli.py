@@ -186,7 +186,7 @@ def test_bench_renders_and_acts(place):
     small = ("--width", 16, "--height", 16, "--cameras", 2, "--shapes", 8)
     done = slipstream("bench", "render", *small, "--json", cwd=place)
     assert {"megapixels_per_second", "megapixels_per_cpu_second", "frames_per_second"} <= set(json.loads(done.stdout))
-    words = ("--preset", "racing-vision", "--worlds", 4, "--sight", "rgb", "--pixels", 16)
+    words = ("--worlds", 4, "--sight", "rgb", "--pixels", 16)
     result = json.loads(slipstream("bench", "act", *words, "--json", cwd=place).stdout)
     assert result["picture"] == [16, 16, 3]
     assert result["steps_per_second"] > 0

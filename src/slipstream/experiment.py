@@ -116,11 +116,5 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
     "racing-demo": replace(racing, steps=48_000_000),
     "racing-generated": replace(racing, task=replace(racing.task, track="generated"), steps=60_000_000),
-    "racing-vision": replace(
-        racing,
-        task=replace(racing.task, sight="depth", pixels=40),
-        learner=replace(racing.learner, worlds=512, minibatches=4, block=16),
-        steps=20_000_000,
-    ),
 }
 """What `slipstream train` knows by name."""
