@@ -29,8 +29,8 @@ class ActorCritic:
     log_std: Float[Array, "s"]
     normaliser: Normaliser
     worth: Normaliser  # of returns: the critic speaks in units of their spread
-    eyes: Patches | None = None
-    space: ActionSpace = static(default=Box(1))
+    eyes: Patches | None
+    space: ActionSpace = static()
 
     @classmethod
     def init(
