@@ -88,11 +88,6 @@ class Ppo:
     """rows that are shuffled together"""
 
     def __post_init__(self) -> None:
-        if self.worlds * self.length % (self.minibatches * self.block):
-            raise ValueError(
-                f"{self.worlds} worlds x {self.length} steps do not divide into {self.minibatches} "
-                f"minibatches of whole blocks of {self.block} rows"
-            )
         if min(self.worlds, self.length, self.epochs, self.minibatches, self.block) < 1:
             raise ValueError("worlds, length, epochs, minibatches and block must be at least 1")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.trace <= 1.0:
