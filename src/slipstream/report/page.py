@@ -43,7 +43,7 @@ details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}
 <div class="tiles">{% for value, text in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ text }}</span></div>{% endfor %}</div>
 {% for title, data in videos %}<section><h2>{{ title }}</h2>
 <video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
-<p class="note">Left: from above, trails coloured by speed. Right: behind the leading drone; its next gate is orange.</p></section>{% endfor %}
+<p class="note">Left: from above, trails coloured by speed. Right: behind the leading drone; its next gate is orange; in the corner what its own camera sees.</p></section>{% endfor %}
 <section><h2>Learning</h2><div class="two"><div>{{ success_curve }}</div><div>{{ reward_curve }}</div></div>
 <p class="note">During training, with exploration{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
 <section><h2>Flight</h2>{{ track }}
