@@ -166,7 +166,6 @@ def test_ppo_solves_a_bandit_of_every_kind_of_action(action):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"worlds": 100, "length": 3, "minibatches": 7}, "do not divide"),
         ({"discount": 1.5}, "between 0 and 1"),
         ({"hidden": ()}, "at least one layer"),
         ({"rate": 0.0}, "must be positive"),
@@ -175,6 +174,11 @@ def test_ppo_solves_a_bandit_of_every_kind_of_action(action):
 def test_a_wrong_setting_is_refused_in_words(settings, words):
     with pytest.raises(ValueError, match=words):
         Ppo(**settings)
+
+
+def test_rows_that_do_not_divide_into_minibatches_are_refused():
+    with pytest.raises(ValueError, match="do not divide into 7 minibatches"):
+        Trainer(Racing(), Ppo(worlds=100, length=3, minibatches=7), device.mesh(1), 1)
 
 
 def test_worlds_that_do_not_divide_over_the_devices_are_refused():
