@@ -75,7 +75,8 @@ def random_action(spec: Spec, chance: Chance) -> tuple[Any, Chance]:
 
 def stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
     """Random actions for `steps` steps, every step observed: the states and last observations, in blocks."""
-    return in_blocks(lambda states, chances: _stepping(env, states, chances, steps, observe), states, chances)
+    step = partial(_stepping, env, steps=steps, observe=observe)
+    return in_blocks(step, states, chances, agents=env.spec.agents)
 
 
 def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:

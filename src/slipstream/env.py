@@ -15,6 +15,7 @@ World = TypeVar("World")
 Body = TypeVar("Body")
 Progress = TypeVar("Progress")
 S = TypeVar("S", bound="State[Any, Any, Any]")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -26,7 +27,7 @@ class State(Generic[World, Body, Progress]):
     body: Body  # what physics moves
     progress: Progress  # what the task counts
     chance: Chance
-    step: Int[Array, ""]
+    step: Int[Array, "*agents"]
     reward: Float[Array, "*agents"]
     terminated: Bool[Array, "*agents"]  # the future is worth nothing
     truncated: Bool[Array, "*agents"]  # the clock ran out; the future keeps its value
@@ -105,6 +106,27 @@ class Seeing(Env[S], Protocol[S]):
     def picture(self, state: S) -> Picture: ...
 
 
+@runtime_checkable
+class Rejoining(Env[S], Protocol[S]):
+    """A task whose agents come and go in a world that goes on. `state.step` then has the axis of agents, too."""
+
+    def newcomers(self, chance: Chance, state: S) -> Any:
+        """How every agent would start in this world."""
+        ...
+
+    def rejoin(self, state: S, newcomers: Any, who: Bool[Array, "agents"]) -> S:
+        """The state in which the agents `who` have started anew."""
+        ...
+
+
+@struct
+class Fresh(Generic[S]):
+    """Where to go on after an end: a world of its own, and for a task that is `Rejoining` the starts in this one."""
+
+    state: S
+    newcomers: Any = None
+
+
 def pick(flag: Bool[Array, ""], yes: S, no: S) -> S:
     """One of two trees."""
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
@@ -115,16 +137,19 @@ def each(agents: int, function: F) -> F:
     return function if agents == 1 else jax.vmap(function)  # pyright: ignore[reportReturnType]
 
 
-def prepare(env: Env[S], state: S) -> S:
-    """The start a world would have if it restarted now: of a stream of its own, so that it may be drawn ahead."""
-    return env.reset(state.chance.fork(state.chance.drawn))
+def prepare(env: Env[S], state: S) -> Fresh[S]:
+    """The starts there would be if all ended now: of streams of their own, so that they may be drawn ahead."""
+    chance = state.chance.fork(state.chance.drawn)
+    fresh = env.reset(chance)
+    return Fresh(fresh, env.newcomers(chance.fork(1), state) if isinstance(env, Rejoining) else None)
 
 
-def advance(env: Env[S], state: S, action: Any, fresh: S | None = None) -> S:
-    """One step of a world, or its restart if it had ended.
+def advance(env: Env[S], state: S, action: Any, fresh: Fresh[S] | None = None) -> S:
+    """One step of a world, or the restart of what had ended.
 
     A world restarts on the step after its end and nowhere else, so the last observation of an episode is
-    a real one. With several agents, one that has ended waits, masked, until all have.
+    a real one. With several agents, one that has ended waits, masked, until all have; or, in a task that is
+    `Rejoining`, starts anew at once, and the world restarts only when all have ended together.
 
     `fresh` is where to restart, if that was prepared before: drawing a start costs more than a step of physics, and
     few worlds need one.
@@ -132,14 +157,21 @@ def advance(env: Env[S], state: S, action: Any, fresh: S | None = None) -> S:
     after = env.step(state, action)
     fresh = prepare(env, state) if fresh is None else fresh
     # The world's own stream goes on: no episode sees the numbers of another, even if two share a prepared start.
-    fresh = replace(fresh, chance=state.chance.word()[1])
+    anew = replace(fresh.state, chance=state.chance.word()[1])
     if env.spec.agents == 1:
-        return pick(state.ended, fresh, after)
+        return pick(state.ended, anew, after)
     waiting = state.ended
+    if isinstance(env, Rejoining):
+        return pick(jnp.all(waiting), anew, env.rejoin(after, fresh.newcomers, waiting))
     after = replace(
         after,
         reward=jnp.where(waiting, 0.0, after.reward),
         terminated=state.terminated | (after.terminated & ~waiting),
         truncated=state.truncated | (after.truncated & ~waiting),
     )
-    return pick(jnp.all(waiting), fresh, after)
+    return pick(jnp.all(waiting), anew, after)
+
+
+def among(who: Bool[Array, "agents"], yes: T, no: T) -> T:
+    """For each agent one of two trees, whose leaves have a leading axis of agents."""
+    return jax.tree.map(lambda a, b: jnp.where(who.reshape(who.shape + (1,) * (jnp.ndim(a) - 1)), a, b), yes, no)

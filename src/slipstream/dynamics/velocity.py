@@ -66,6 +66,10 @@ class VelocityCommand:
     up: Scalar
     turn: Scalar
 
+    @property
+    def parts(self) -> tuple[Scalar, Scalar, Scalar, Scalar]:
+        return self.ahead, self.aside, self.up, self.turn
+
 
 def limited(ahead: Scalar, aside: Scalar, most: Scalar) -> Scalar:
     """The factor that brings a vector in the plane down to a length."""
@@ -111,6 +115,27 @@ def fly(glide: Glide, command: VelocityCommand, handling: Handling, wind: Vec3 |
         yaw=wrapped(glide.yaw + 0.5 * (glide.yaw_rate + yaw_rate) * dt),
         yaw_rate=yaw_rate,
         acceleration=push,
+    )
+
+
+def commanded(
+    glide: Glide, velocity: Vec3, handling: Handling, wind: Vec3 | None, dt: float, turn: Scalar = 0.0
+) -> VelocityCommand:
+    """The command after which a drone has that velocity in `dt`, or comes as near to it as it can."""
+    lead = -1.0 / jnp.expm1(-dt / handling.lag)
+    climb_lead = -1.0 / jnp.expm1(-dt / handling.climb_lag)
+    now = glide.velocity
+    x, y = now.x + (velocity.x - now.x) * lead, now.y + (velocity.y - now.y) * lead
+    z = now.z + (velocity.z - now.z) * climb_lead
+    if wind is not None:
+        x, y, z = x - wind.x * handling.yielding, y - wind.y * handling.yielding, z - wind.z * handling.yielding
+    sin, cos = sin_cos(glide.yaw)
+    share = 1.0 / handling.speed
+    return VelocityCommand(
+        (cos * x + sin * y) * share,
+        (cos * y - sin * x) * share,
+        jnp.clip(z * jnp.where(z > 0.0, 1.0 / handling.climb, 1.0 / handling.sink), -1.0, 1.0),
+        turn,
     )
 
 

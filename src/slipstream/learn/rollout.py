@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..chance import Chance
-from ..env import Env, Picture, Seeing, State, advance, prepare
+from ..env import Env, Fresh, Picture, Seeing, State, advance, prepare
 from ..struct import struct
 
 S = TypeVar("S", bound=State[Any, Any, Any])
@@ -60,21 +60,25 @@ def rollout(
 ) -> tuple[S, Chance, Moment, Tally, Seen | None]:
     """Act in every world for `length` steps; moments and pictures come back stacked in time."""
     states, chances, (moments, seen), tallies = in_blocks(
-        lambda states, chances: _rollout(env, act, states, chances, length, see), states, chances
+        lambda states, chances: _rollout(env, act, states, chances, length, see),
+        states,
+        chances,
+        agents=env.spec.agents,
     )
     joined = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), (moments, seen))
     join = partial(jax.tree.map, lambda x: x.reshape(-1, *x.shape[2:]))
     return join(states), join(chances), joined[0], jax.tree.map(partial(jnp.sum, axis=0), tallies), joined[1]
 
 
-def in_blocks(work: Callable[..., Any], *worlds: Any) -> Any:
+def in_blocks(work: Callable[..., Any], *worlds: Any, agents: int = 1) -> Any:
     """`work` on a block of worlds after the other; every result gets a leading axis of blocks.
 
     On a CPU a block and all that is computed for it stay in the nearest caches, which makes stepping several times
     faster. Elsewhere all worlds are one block.
     """
     count = jax.tree.leaves(worlds)[0].shape[0]
-    block = BLOCK if jax.default_backend() == "cpu" and count % BLOCK == 0 else count
+    size = max(BLOCK // agents, 1)
+    block = size if jax.default_backend() == "cpu" and count % size == 0 else count
     parts = jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), worlds)
     # The barriers keep the cutting and joining out of the loops that compute.
     return jax.lax.map(lambda part: jax.lax.optimization_barrier(work(*jax.lax.optimization_barrier(part))), parts)
@@ -82,7 +86,7 @@ def in_blocks(work: Callable[..., Any], *worlds: Any) -> Any:
 
 def with_restarts(
     env: Env[S],
-    tick: Callable[[S, tuple[S, Any]], tuple[tuple[S, Any], Any]],
+    tick: Callable[[Fresh[S], tuple[S, Any]], tuple[tuple[S, Any], Any]],
     states: S,
     rest: Any,
     length: int,
@@ -106,7 +110,8 @@ def with_restarts(
 def aged(observation: Float[Array, "*b d"], states: State[Any, Any, Any], age: Any, interval: int) -> Array:
     """The observation, with the age of the picture that stands now, and whether it is of this episode at all."""
     since = jnp.asarray(age, jnp.float32)
-    young = (states.step < age).astype(jnp.float32).reshape(-1, *[1] * (observation.ndim - 1))
+    young = (states.step < age).astype(jnp.float32)
+    young = young.reshape(young.shape + (1,) * (observation.ndim - young.ndim))
     extra = [jnp.broadcast_to(since / interval, observation[..., :1].shape)]
     extra.append(jnp.broadcast_to(young, observation[..., :1].shape))
     return jnp.concatenate([observation, *extra], axis=-1)
@@ -118,7 +123,7 @@ def _rollout(
     spec = env.spec
 
     def tick(
-        fresh: S, carry: tuple[S, tuple[Chance, Tally]], age: Any = 0, sight: Any = None
+        fresh: Fresh[S], carry: tuple[S, tuple[Chance, Tally]], age: Any = 0, sight: Any = None
     ) -> tuple[tuple[S, tuple[Chance, Tally]], Moment]:
         states, (chances, tally) = carry
         observation = jax.vmap(env.observe)(states)
@@ -137,7 +142,7 @@ def _rollout(
         )
         return (after, (chances, count(env, tally, states, after))), moment
 
-    def look(fresh: S, carry: tuple[S, Any]) -> tuple[tuple[S, Any], tuple[Moment, Seen]]:
+    def look(fresh: Fresh[S], carry: tuple[S, Any]) -> tuple[tuple[S, Any], tuple[Moment, Seen]]:
         """One picture, and the steps through which it stands."""
         assert isinstance(env, Seeing) and see is not None
         frame = jax.lax.optimization_barrier(jax.vmap(env.picture)(carry[0]))

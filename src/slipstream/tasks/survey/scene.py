@@ -1,0 +1,105 @@
+"""What a camera over the country sees."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ...dynamics.velocity import Gimbal, Glide
+from ...geometry import Quat, Scalar, Vec2, Vec3
+from ...sensors.camera import View
+from ...sensors.detection import Lens
+from ...sensors.scene import Colour, Ground, Light, Scene, Shapes
+from .world import Country
+
+HILL, BUILDING, TREE, MAN, PAD, DRONE, TARGET = 200, 10, 40, 80, 90, 150, 100
+"""The first label of each kind; of targets, each has its own."""
+
+
+def survey_scene(country: Country, clock: Scalar, drones: Vec3, bright: bool = False) -> Scene:
+    """The country at that time, with the drones over it. `bright` targets are all of one signal colour."""
+    weather = country.weather
+    tint = weather.tint
+    green, dry = Colour(0.30, 0.42, 0.22), Colour(0.55, 0.50, 0.34)
+    soil = mixed(green, dry, tint)
+    ground = Ground(jnp.float32(0.0), jnp.float32(25.0), soil, dimmed(soil, 0.85))
+    b = country.buildings
+    half = 0.5 * b.height
+    turn = Quat(jnp.sqrt(0.5 * (1.0 + b.cos)), 0.0 * b.cos, 0.0 * b.cos, jnp.sqrt(jnp.maximum(0.5 * (1.0 - b.cos), 0.0)))
+    houses = alike(Vec3(b.centre.x, b.centre.y, half), Vec3(b.half.x, b.half.y, half), Colour(0.62, 0.58, 0.55), BUILDING, turn)
+    targets = country.targets
+    at = jax.vmap(lambda mover: mover.at(clock))(targets.mover)
+    height = jax.vmap(country.terrain)(at.x, at.y)
+    size = targets.size
+    signal = Colour(0.95, 0.08, 0.05)
+    kinds = signal if bright else Colour(
+        jnp.where(targets.kind == 1, 0.15, 0.9), jnp.where(targets.kind == 0, 0.35, 0.3), jnp.where(targets.kind == 2, 0.1, 0.8)
+    )  # fmt: skip
+    tall = 0.35 * size if not bright else 0.5 * size + 1.0
+    wide = 0.5 * size if not bright else 0.5 * size + 1.5
+    marks = alike(Vec3(at.x, at.y, height + tall), Vec3(wide, 0.6 * wide, tall), kinds, TARGET)
+    pads = country.pads
+    flat = jax.vmap(country.terrain)(pads.x, pads.y)
+    slabs = alike(Vec3(pads.x, pads.y, flat), Vec3(2.0 + 0.0 * flat, 2.0 + 0.0 * flat, 0.15 + 0.0 * flat), Colour(0.9, 0.9, 0.95), PAD)
+    trees = country.trees
+    root = jax.vmap(country.terrain)(trees.place.x, trees.place.y)
+    crown = alike(
+        Vec3(trees.place.x, trees.place.y, root + trees.height - trees.crown),
+        Vec3(trees.crown, trees.crown, 1.2 * trees.crown), Colour(0.16, 0.34, 0.14), TREE,
+    )  # fmt: skip
+    trunk = alike(
+        Vec3(trees.place.x, trees.place.y, root + 0.4 * trees.height),
+        Vec3(0.3 + 0.0 * root, 0.0 * root, 0.4 * trees.height), Colour(0.35, 0.25, 0.18), TREE,
+    )  # fmt: skip
+    hills = country.hills
+    knolls = alike(hills.centre, Vec3(hills.radius, hills.radius, hills.radius), dimmed(soil, 0.95), HILL)
+    walk = jax.vmap(lambda mover: mover.at(clock))(country.people)
+    feet = jax.vmap(country.terrain)(walk.x, walk.y)
+    men = alike(Vec3(walk.x, walk.y, feet + 0.9), Vec3(0.3 + 0.0 * feet, 0.0 * feet, 0.6 + 0.0 * feet), Colour(0.95, 0.8, 0.2), MAN)
+    fleet = alike(drones, Vec3(0.5 + 0.0 * drones.x, 0.5 + 0.0 * drones.x, 0.15 + 0.0 * drones.x), Colour(0.1, 0.1, 0.12), DRONE)
+    level = jnp.maximum(weather.sun.z, 0.2)
+    return Scene(
+        light=Light(weather.sun, 0.4 + 0.3 * level, 0.35 + 0.05 * level),
+        horizon=jax.tree.map(jnp.float32, Colour(0.78, 0.85, 0.92)),
+        zenith=jax.tree.map(jnp.float32, Colour(0.35, 0.55, 0.85)),
+        sight=weather.haze,
+        grain=weather.grain,
+        ground=ground,
+        boxes=joined(houses, marks, slabs),
+        ellipsoids=joined(knolls, crown, fleet),
+        cylinders=trunk,
+        capsules=men,
+    )
+
+
+def alike(position: Vec3, size: Vec3, colour: Colour, label: int, turn: Quat | None = None) -> Shapes:
+    """Shapes of one kind of thing, numbered from `label`."""
+    like = jnp.zeros_like(position.x)
+    turn = Quat(like + 1.0, like, like, like) if turn is None else turn
+    count = like.shape[0]
+    spread = jax.tree.map(lambda x: like + x, (position, turn, size, colour))
+    return Shapes(*spread, label + jnp.arange(count, dtype=jnp.int32))
+
+
+def joined(*kinds: Shapes) -> Shapes:
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *kinds)
+
+
+def mixed(a: Colour, b: Colour, share: Scalar) -> Colour:
+    return Colour(*(x + (y - x) * share for x, y in zip(a.parts, b.parts, strict=True)))
+
+
+def dimmed(colour: Colour, factor: float) -> Colour:
+    return Colour(*(part * factor for part in colour.parts))
+
+
+def look_of(drone: Glide, gimbal: Gimbal, seed: Array) -> View:
+    """The camera under a drone: 0.1 m ahead of it and 0.05 m below, kept level by its gimbal."""
+    attitude = gimbal.attitude(drone.yaw)
+    ahead = attitude.forward
+    eye = drone.position + Vec3(0.1 * ahead.x, 0.1 * ahead.y, jnp.float32(-0.05))
+    return View(eye, attitude, jnp.float32(Lens().width), seed)
+
+
+def place_of(country: Country, index: int, clock: Scalar) -> Vec2:
+    """Where a target is."""
+    return jax.tree.map(lambda x: x[index], country.targets).mover.at(clock)
