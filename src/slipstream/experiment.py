@@ -7,12 +7,13 @@ from typing import Any, Generic, TypeVar
 
 from .learn.ppo import Ppo
 from .tasks.racing import Racing
+from .tasks.survey import Survey
 from .words import nearest
 
 Task = TypeVar("Task")
 Learner = TypeVar("Learner")
 
-TASKS: dict[str, type] = {"racing": Racing}
+TASKS: dict[str, type] = {"racing": Racing, "survey": Survey}
 LEARNERS: dict[str, type] = {"ppo": Ppo}
 
 
@@ -112,9 +113,30 @@ racing = Experiment(
     steps=92_000_000,
 )
 
+survey = Experiment(
+    task=Survey(),
+    learner=Ppo(
+        worlds=128,
+        length=32,
+        epochs=2,
+        minibatches=8,
+        schedule="adaptive",
+        target_kl=0.02,
+        settle=0.5,
+        discount=0.996,
+        hidden=(128, 128),
+    ),
+    steps=2_000_000,
+)
+
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
     "racing-demo": replace(racing, steps=48_000_000),
     "racing-generated": replace(racing, task=replace(racing.task, track="generated"), steps=60_000_000),
+    "survey-transit": survey,
+    "survey-coverage": replace(survey, task=Survey(mission="coverage")),
+    "survey-multi": replace(survey, task=Survey(mission="multi-objective")),
+    "survey-search": replace(survey, task=Survey(mission="search")),
+    "survey-dwell": replace(survey, task=Survey(mission="dwell")),
 }
 """What `slipstream train` knows by name."""

@@ -4,7 +4,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..chance import Chance
-from ..env import Seeing, pick
+from ..env import Seeing, among, pick
 from ..learn.rollout import aged
 from ..run import Run, RunError, finite, write_text
 from ..training import trainer_of
@@ -140,16 +140,14 @@ def fly(
 
 def replace_flags(before: Any, after: Any, over: Any) -> Any:
     """Agents that have ended keep their ends and what was counted for them until the others have ended too."""
-    progress = jax.tree.map(
-        lambda new, old: jnp.where(over, old, new) if new.shape == over.shape else new, after.progress, before.progress
-    )
-    return type(after)(
-        **{
-            **{name: getattr(after, name) for name in after.__dataclass_fields__},
-            "progress": progress,
-            "terminated": jnp.where(over, before.terminated, after.terminated),
-            "truncated": jnp.where(over, before.truncated, after.truncated),
-        }
+    kept = jax.vmap(among)(over, before.progress, after.progress)
+    step = before.step if before.step.shape == over.shape else after.step
+    return replace(
+        after,
+        progress=kept,
+        step=jnp.where(over, step, after.step) if step.shape == over.shape else step,
+        terminated=jnp.where(over, before.terminated, after.terminated),
+        truncated=jnp.where(over, before.truncated, after.truncated),
     )
 
 

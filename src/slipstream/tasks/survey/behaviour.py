@@ -34,7 +34,7 @@ class Behaviour:
     """
 
     take_off_height: float = 30.0
-    return_speed: float = 9.0
+    return_speed: float = 10.0
     return_height: float = 35.0
     sink: float = 2.0
     near: float = 3.0

@@ -79,10 +79,15 @@ class SafetyFilter:
     """from one command to the next"""
 
     def approach(self, distance: Scalar) -> Scalar:
-        """The fastest approach from which a drone still stops in time; negative inside a hazard."""
+        """The fastest approach from which a drone still stops in time; negative well inside a margin.
+
+        In the outer half of a margin a drone only comes no nearer: between two hazards it must not be pushed from
+        one into the other.
+        """
         a = self.braking
         root = jnp.sqrt(self.dt**2 + 2.0 * jnp.maximum(distance, 0.0) / a)
-        return jnp.where(distance < 0.0, jnp.maximum(distance, -self.leaving), a * (root - self.dt))
+        deep = jnp.clip(distance + 0.5 * self.margin, -self.leaving, 0.0)
+        return jnp.where(distance < 0.0, deep, a * (root - self.dt))
 
     def stopping(self, speed: Scalar) -> Scalar:
         speed = jnp.maximum(speed, 0.0)

@@ -302,8 +302,9 @@ class Survey:
     ) -> tuple[Vec2, Chance]:
         """Somewhere clear of zones and buildings, if three tries find it; otherwise over the pad."""
         land = self.plan.land
-        spot = pad
-        for _ in range(3):
+
+        def attempt(carry: tuple[Vec2, Chance], _: None) -> tuple[tuple[Vec2, Chance], None]:
+            spot, chance = carry
             x, chance = chance.uniform(-land.east + 20.0, land.east - 80.0)
             y, chance = chance.uniform(-land.north + 20.0, land.north - 20.0)
             if self.plan.own:
@@ -313,15 +314,15 @@ class Survey:
                 sin, cos = sin_cos(turn)
                 x = jnp.clip(at.x + away * cos, -land.east + 20.0, land.east - 20.0)
                 y = jnp.clip(at.y + away * sin, -land.north + 20.0, land.north - 20.0)
-            here = Vec3(x, y, 0.0 * x + 75.0)
+            here = Vec3(x, y, 0.0 * x)
             margin = 2.0 * self.filter.margin
             clear = fold(
                 lambda ok, zone: ok & ((zone.depth(here) < -margin) | (zone.level < HIGH)), x == x, country.zones
             )
-            low = Vec3(x, y, 0.0 * x)
-            clear = fold(lambda ok, house: ok & (house.outward(low).norm() > 25.0), clear, country.buildings)
-            spot = Vec2(jnp.where(clear, x, spot.x), jnp.where(clear, y, spot.y))
-        return spot, chance
+            clear = fold(lambda ok, house: ok & (house.outward(here).norm() > 25.0), clear, country.buildings)
+            return (Vec2(jnp.where(clear, x, spot.x), jnp.where(clear, y, spot.y)), chance), None
+
+        return jax.lax.scan(attempt, (pad, chance), length=3)[0]
 
     # Flying
 
@@ -380,7 +381,9 @@ class Survey:
     def _condition(self, drone: Glide, sortie: Sortie, country: Country) -> Condition:
         here, plan = drone.position, self.plan
         way = sortie.home - here
-        reserve = 10.0 + 1.3 * self.discharge * country.drain * way.norm() / self.behaviour.return_speed
+        # On the way to its goal a drone need not keep what it takes to get there against a head wind.
+        spare = 1.0 if plan.transit else 1.3
+        reserve = 10.0 + spare * self.discharge * country.drain * way.norm() / self.behaviour.return_speed
         done = sortie.success
         if plan.returns:
             done = self._surveyed(sortie)
@@ -679,7 +682,7 @@ class Survey:
         figures = {
             "success": jnp.where(cut, jnp.nan, sortie.success),
             "score": sortie.score,
-            "seconds": state.step.astype(jnp.float32) * self.dt,
+            "duration": state.step.astype(jnp.float32) * self.dt,
             "battery": sortie.battery,
             "entered": sortie.entered.astype(jnp.float32),
             "crash": sortie.hit.astype(jnp.float32),
