@@ -68,9 +68,40 @@ class Flown:
     episodes: list[Episode]  # the first few, whole
 
 
+@dataclass(frozen=True)
+class Pilot:
+    """Who decides for all worlds of an evaluation: what to make of pictures, and what to do."""
+
+    see: Callable[[Any], Any]
+    """sights of states; None without a camera"""
+    choose: Callable[[Any, Any, Any], Any]
+    """actions by states, sights, and the age of those"""
+
+
+def trained_pilot(task: Task, policy: Any) -> Pilot:
+    """A policy, without exploring."""
+    spec = task.spec
+
+    def see(states: Any) -> Any:
+        return policy.see(jax.vmap(task.picture)(states)) if isinstance(task, Seeing) and spec.frame else None
+
+    def choose(states: Any, sight: Any, age: Any) -> Any:
+        observation = jax.vmap(task.observe)(states)
+        if sight is not None:
+            observation = aged(observation, states, age, spec.interval)
+        return policy.act(observation, None, sight)[0]
+
+    return Pilot(see, choose)
+
+
+def scripted_pilot(script: Callable[[Any], Any]) -> Pilot:
+    """A script of the task, a function of one world."""
+    return Pilot(lambda states: None, lambda states, sight, age: jax.vmap(script)(states))
+
+
 def fly(
     task: Task,
-    policy: Any,
+    pilot: Pilot,
     plant: Plant,
     episodes: int,
     seed: int,
@@ -82,17 +113,11 @@ def fly(
 
     spec = task.spec
 
-    @jax.jit
-    def see(states: Any) -> Any:
-        return policy.see(jax.vmap(task.picture)(states)) if isinstance(task, Seeing) and spec.frame else None
+    see = jax.jit(pilot.see)
 
     @jax.jit
     def decide(states: Any, sight: Any, age: Any) -> tuple[Any, Any]:
-        observation = jax.vmap(task.observe)(states)
-        if sight is not None:
-            observation = aged(observation, states, age, spec.interval)
-        action, _ = policy.act(observation, None, sight)
-        return jax.vmap(task.command)(states, action)
+        return jax.vmap(task.command)(states, pilot.choose(states, sight, age))
 
     @jax.jit
     def score(before: Any, commanded: Any, bodies: Any) -> Any:
@@ -180,12 +205,14 @@ def evaluate(
     seed = experiment.seed + UNSEEN if seed is None else seed
     step, trained = policies(run, which)
     began = time.perf_counter()
-    flown = [fly(task, policy, PLANTS[plant](), episodes, seed, keep, watch) for policy in trained]
+    pilots = [trained_pilot(task, policy) for policy in trained]
+    flown = [fly(task, pilot, PLANTS[plant](), episodes, seed, keep, watch) for pilot in pilots]
     seconds = time.perf_counter() - began
     figures = {name: np.concatenate([f.figures[name] for f in flown]) for name in flown[0].figures}
     summary: dict[str, Any] = {
         "plant": plant,
         "episodes": episodes * len(flown),
+        "agents": task.spec.agents,
         "success_rate": float(np.mean(figures["success"])),
         "score_mean": float(np.mean(figures["score"])),
         "score_std": float(np.std(figures["score"])),
@@ -198,6 +225,20 @@ def evaluate(
         summary["seeds"] = [
             {"success_rate": float(np.mean(f.figures["success"])), **task.summary(f.figures)} for f in flown
         ]
+    beside = {
+        name: fly(task, scripted_pilot(script), PLANTS[plant](), episodes, seed, 1, watch).figures
+        for name, script in task.baselines().items()
+    }
+    if beside:
+        # The same worlds, flown by scripts.
+        summary["baselines"] = {
+            name: {
+                "success_rate": float(np.mean(f["success"])),
+                "score_mean": float(np.mean(f["score"])),
+                **task.summary(f),
+            }
+            for name, f in beside.items()
+        }
     summary = json.loads(json.dumps(summary), parse_constant=lambda _: None)
     folder = run.episodes(plant)
     try:

@@ -1,5 +1,6 @@
 """A plant is whatever moves the bodies: our own fast model, MuJoCo, Betaflight or PX4."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -47,5 +48,9 @@ class Task(Env[Any], Protocol):
     def record(self, state: Any) -> dict[str, Array]: ...
 
     def scenery(self, state: Any) -> dict[str, Array]: ...
+
+    def baselines(self) -> Mapping[str, Callable[[Any], Any]]:
+        """Scripts that the task is also flown by: functions of one world that give the actions of its agents."""
+        ...
 
     def summary(self, figures: dict[str, np.ndarray]) -> dict[str, float]: ...

@@ -1,5 +1,6 @@
 """Charts as SVG text: no plotting library, nothing to load, sharp at every size."""
 
+import colorsys
 import math
 from collections.abc import Sequence
 from html import escape
@@ -22,6 +23,12 @@ def colour_of(share: float) -> tuple[int, int, int]:
             t = (share - low) / (high - low)
             return tuple(round(x + t * (y - x)) for x, y in zip(a, b, strict=True))  # pyright: ignore[reportReturnType]
     return SPEEDS[-1][1]
+
+
+def palette(share: float) -> tuple[int, int, int]:
+    """A colour of its own for each of several things, around the wheel and none too bright."""
+    red, green, blue = colorsys.hls_to_rgb(share, 0.42, 0.75)
+    return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:

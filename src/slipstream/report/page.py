@@ -13,8 +13,9 @@ from markupsafe import Markup
 from .. import __version__
 from ..evaluate.episode import Episode
 from ..run import Run, finite, write_text
-from ..tasks.racing.track import OUTER
-from . import charts
+from ..tasks.survey import Survey
+from . import charts, race, survey
+from .words import Words
 
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -43,15 +44,17 @@ details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}
 <div class="tiles">{% for value, text in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ text }}</span></div>{% endfor %}</div>
 {% for title, data in videos %}<section><h2>{{ title }}</h2>
 <video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
-<p class="note">Left: from above, trails coloured by speed. Right: behind the leading drone; its next gate is orange; in the corner what its own camera sees.</p></section>{% endfor %}
+<p class="note">{{ film_note }}</p></section>{% endfor %}
 <section><h2>Learning</h2><div class="two"><div>{{ success_curve }}</div><div>{{ reward_curve }}</div></div>
 <p class="note">During training, with exploration{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
-<section><h2>Flight</h2>{{ track }}
-<p class="note">{{ path_count }} evaluation episodes seen from above. Numbers are gates in order, with the height of their centre.</p></section>
-<section><h2>Lap times</h2><div class="two"><div>{{ laps }}</div><div>{{ flying }}</div></div></section>
+{% for section in sections %}<section><h2>{{ section.title }}</h2>{% if section.charts|length > 1 %}<div class="two">{% for chart in section.charts %}<div>{{ chart }}</div>{% endfor %}</div>{% else %}{{ section.charts[0] }}{% endif %}
+<p class="note">{{ section.note }}</p></section>{% endfor %}
 <section><h2>Evaluation</h2><table><tr><th></th>{% for plant in summaries %}<th>{{ plant }}</th>{% endfor %}</tr>
 {% for key in keys %}<tr><td>{{ key.replace("_", " ") }}</td>{% for s in summaries.values() %}<td>{{ shown(s.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
 </table></section>
+{% if baselines %}<section><h2>Beside scripts, on the same worlds</h2><table><tr><th></th><th>this policy</th>{% for name in baselines %}<th>{{ name }}</th>{% endfor %}</tr>
+{% for key in baseline_keys %}<tr><td>{{ key.replace("_", " ") }}</td><td>{{ shown(summary.get(key)) }}</td>{% for b in baselines.values() %}<td>{{ shown(b.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
+</table></section>{% endif %}
 <section><h2>Throughput, and where the time goes</h2><div class="two"><div>{{ speed_curve }}</div>
 <div>{% if share %}{{ share }}<p>{{ rate_text }}</p>{% endif %}</div></div></section>
 <section><h2>Settings</h2><details><summary>experiment.json</summary><pre>{{ settings }}</pre></details>
@@ -78,34 +81,37 @@ def page(run: Run) -> str:
     profile = profile_of(run)
     figures = figures_of(run, "fast")
     episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
+    told = survey if isinstance(experiment.task, Survey) else race
+    words: Words = told.words(experiment.task)
     million = [row["step"] / 1e6 for row in metrics]
     environment = jinja2.Environment(autoescape=True)
     safe = {
         name: Markup(chart)
         for name, chart in {
-            "success_curve": curve(metrics, million, "success", "episodes that finish a lap", (0.0, 1.0)),
+            "success_curve": curve(metrics, million, "success", f"share of episodes: {words.success}", (0.0, 1.0)),
             "reward_curve": curve(metrics, million, "reward", "reward a step"),
             "speed_curve": curve(metrics, million, "steps_per_second", "steps a second", skip=2),
-            "laps": charts.histogram(figures.get("lap_time", np.zeros(0)), "first lap from standing, s", "episodes"),
-            "flying": charts.histogram(figures.get("flying_lap", np.zeros(0)), "best flying lap, s", "episodes"),
-            "track": flown(episodes),
             "share": charts.shares(profile["share"]) if profile else "",
         }.items()
     }
     return environment.from_string(TEMPLATE).render(
         name=run.name,
-        task=f"{settings['task']['name']} on the track ‘{settings['task'].get('track', '')}’",
+        task=words.task,
         learner=settings["learner"]["name"].upper(),
         worlds=settings["learner"]["worlds"],
         devices=f"{jax.default_backend()}",
         steps=charts.label(last.get("step", 0)),
         wall=minutes(last.get("seconds", 0.0)),
-        tiles=tiles(summary, last),
+        tiles=tiles(summary, last, words),
+        film_note=words.film,
+        sections=told.sections(experiment.task, episodes, figures),
+        summary=summary,
+        baselines=summary.get("baselines") or {},
+        baseline_keys=list(next(iter((summary.get("baselines") or {}).values()), {})),
         videos=[(f"Film ({p.stem} plant)", base64.b64encode(p.read_bytes()).decode()) for p in run.videos],
         seeds=experiment.seeds,
-        path_count=len(episodes),
         summaries=summaries,
-        keys=[key for key in summary if key not in ("plant", "seeds")],
+        keys=[key for key in summary if key not in ("plant", "seeds", "baselines")],
         shown=shown,
         rate_text=rate_text(profile),
         settings=json.dumps(settings, indent=1),
@@ -128,23 +134,6 @@ def curve(
     spread = [row.get(f"{name}_spread") for row in metrics]
     band = (million[skip:], spread[skip:]) if any(s is not None for s in spread) else None
     return charts.lines({name: (million[skip:], values[skip:])}, "million steps", words, y_range, band)
-
-
-def flown(episodes: list[Episode]) -> str:
-    """Paths of the episodes that share the first one's track."""
-    if not episodes:
-        return ""
-    gates = episodes[0].scenery["gates"]
-    paths = []
-    for episode in episodes:
-        if not np.allclose(episode.scenery["gates"], gates):
-            continue
-        position, velocity = episode.steps["position"], episode.steps["velocity"]
-        for agent in range(position.shape[1]) if position.ndim == 3 else [None]:
-            place = position if agent is None else position[:, agent]
-            speed = np.linalg.norm(velocity if agent is None else velocity[:, agent], axis=-1)
-            paths.append((place[:900], speed[:900]))
-    return charts.track(gates, paths, OUTER)
 
 
 def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:
@@ -174,19 +163,21 @@ def rate_text(profile: dict[str, Any] | None) -> str:
     )
 
 
-def tiles(summary: dict[str, Any], last: dict[str, Any]) -> list[tuple[str, str]]:
+def tiles(summary: dict[str, Any], last: dict[str, Any], words: Words) -> list[tuple[str, str]]:
     """The figures one wants first."""
     found = []
     if summary:
-        found.append((f"{100 * summary['success_rate']:.1f} %", f"of {summary['episodes']} unseen starts finish a lap"))
-    for key, words in (("lap_time_mean", "mean first lap, from standing"), ("flying_lap_mean", "mean best flying lap")):
-        if summary.get(key):
-            found.append((f"{summary[key]:.2f} s", words))
-    if summary.get("gates_per_episode") is not None:
-        found.append((f"{summary['gates_per_episode']:.1f}", "gates an episode"))
+        count = summary["episodes"] * summary.get("agents", 1)
+        found.append(
+            (f"{100 * summary['success_rate']:.1f} %", f"of {count:,} unseen {words.attempts} {words.success}")
+        )
+    for key, (form, text) in words.tiles.items():
+        if summary.get(key) is not None:
+            found.append((form.format(summary[key]), text))
     if last:
         found.append((minutes(last.get("seconds") or 0.0), "of training"))
-        found.append((charts.label(round(last.get("steps_per_second") or 0, -3)), "steps a second, learning included"))
+        rate = (last.get("steps_per_second") or 0) * summary.get("agents", 1)
+        found.append((charts.label(round(rate, -3)), "steps a second, learning included"))
     return found
 
 

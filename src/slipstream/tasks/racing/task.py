@@ -557,6 +557,10 @@ class Racing:
         rows = [jnp.stack([jnp.asarray(x) for x in (*g.centre.parts, g.cos, g.sin)]) for g in gates]
         return {"gates": jnp.stack(rows)}
 
+    def baselines(self) -> dict[str, Any]:
+        """No script flies a race."""
+        return {}
+
     def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
         """The task's own figures over many episodes."""
         laps, flying = figures["lap_time"], figures["flying_lap"]

@@ -1,5 +1,7 @@
 """What of a square was seen: one bit a cell, a word a row, so that a whole map is twenty numbers."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, UInt32
@@ -69,18 +71,20 @@ def windows(rows: Rows, place: Vec2, half: float) -> list[Scalar]:
     """How much is left to see: here, near and far, in each of 25 directions, as shares of what such a window holds."""
     column, line = cell_of(place, half)
     edges = (-float(SIDE), *BANDS, float(SIDE))
-    masks = [bits_between(column + low + 1.0, column + high) for low, high in zip(edges, edges[1:], strict=False)]
+    masks = [bits_between(column + low + 1.0, column + high) for low, high in itertools.pairwise(edges)]
     sums = [[jnp.int32(0)] * 5 for _ in range(5)]
     for number, row in enumerate(rows):
         left = ~row & FULL
         off = number - line
-        for band, (low, high) in enumerate(zip(edges, edges[1:], strict=False)):
+        for band, (low, high) in enumerate(itertools.pairwise(edges)):
             inside = (off > low) & (off <= high)
             open_ = jnp.where(inside, left, jnp.uint32(0))
             for k, mask in enumerate(masks):
                 sums[band][k] = sums[band][k] + jax.lax.population_count(open_ & mask).astype(jnp.int32)
     wide = (10.0, 4.0, 4.0, 4.0, 10.0)
-    return [s.astype(jnp.float32) * (1.0 / (a * b)) for line_, a in zip(sums, wide, strict=True) for s, b in zip(line_, wide, strict=True)]  # fmt: skip
+    capacity = [a * b for a in wide for b in wide]
+    flat = [cell for line in sums for cell in line]
+    return [cell.astype(jnp.float32) * (1.0 / most) for cell, most in zip(flat, capacity, strict=True)]
 
 
 def nearest_open(rows: Rows, place: Vec2, half: float) -> tuple[Vec2, Scalar]:

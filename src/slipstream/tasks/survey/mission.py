@@ -14,7 +14,7 @@ class Mission:
     time_limit: float
     """seconds, of a mission that goes nowhere in particular"""
     gimbal: Literal["ahead", "down", "nearest", "policy"] = "ahead"
-    """where the camera looks: ahead and down, straight down, at the nearest target left, or where the policy turns it"""
+    """where the camera looks: ahead, straight down, at the nearest target left, or where the policy turns it"""
     frame: Literal["heading", "area"] = "heading"
     """whose axes commands and observations are in"""
     transit: bool = False

@@ -93,9 +93,7 @@ class SafetyFilter:
         speed = jnp.maximum(speed, 0.0)
         return speed * self.dt + speed * speed / (2.0 * self.braking)
 
-    def check(
-        self, own: Glide, command: VelocityCommand, low: Flag, index: Int[Array, ""], around: Around
-    ) -> Checked:
+    def check(self, own: Glide, command: VelocityCommand, low: Flag, index: Int[Array, ""], around: Around) -> Checked:
         """The command for one drone, brought within all bounds. Only a drone that is `low` may come to the ground."""
         wind = around.country.weather.wind
         wanted = fly(own, command, self.handling, wind, self.dt).velocity

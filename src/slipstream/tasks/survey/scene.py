@@ -5,11 +5,11 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...dynamics.velocity import Gimbal, Glide
-from ...geometry import Quat, Scalar, Vec2, Vec3
+from ...geometry import Quat, Scalar, Vec3
 from ...sensors.camera import View
 from ...sensors.detection import Lens
 from ...sensors.scene import Colour, Ground, Light, Scene, Shapes
-from .world import Country
+from .world import PERSON, VEHICLE, Country
 
 HILL, BUILDING, TREE, MAN, PAD, DRONE, TARGET = 200, 10, 40, 80, 90, 150, 100
 """The first label of each kind; of targets, each has its own."""
@@ -24,22 +24,33 @@ def survey_scene(country: Country, clock: Scalar, drones: Vec3, bright: bool = F
     ground = Ground(jnp.float32(0.0), jnp.float32(25.0), soil, dimmed(soil, 0.85))
     b = country.buildings
     half = 0.5 * b.height
-    turn = Quat(jnp.sqrt(0.5 * (1.0 + b.cos)), 0.0 * b.cos, 0.0 * b.cos, jnp.sqrt(jnp.maximum(0.5 * (1.0 - b.cos), 0.0)))
-    houses = alike(Vec3(b.centre.x, b.centre.y, half), Vec3(b.half.x, b.half.y, half), Colour(0.62, 0.58, 0.55), BUILDING, turn)
+    turn = Quat(
+        jnp.sqrt(0.5 * (1.0 + b.cos)), 0.0 * b.cos, 0.0 * b.cos, jnp.sqrt(jnp.maximum(0.5 * (1.0 - b.cos), 0.0))
+    )
+    houses = alike(
+        Vec3(b.centre.x, b.centre.y, half), Vec3(b.half.x, b.half.y, half), Colour(0.62, 0.58, 0.55), BUILDING, turn
+    )
     targets = country.targets
     at = jax.vmap(lambda mover: mover.at(clock))(targets.mover)
     height = jax.vmap(country.terrain)(at.x, at.y)
     size = targets.size
     signal = Colour(0.95, 0.08, 0.05)
-    kinds = signal if bright else Colour(
-        jnp.where(targets.kind == 1, 0.15, 0.9), jnp.where(targets.kind == 0, 0.35, 0.3), jnp.where(targets.kind == 2, 0.1, 0.8)
+    person, vehicle = targets.kind == PERSON, targets.kind == VEHICLE
+    plain = Colour(
+        jnp.where(vehicle, 0.15, 0.9), jnp.where(person, 0.35, 0.3), jnp.where(person | vehicle, 0.8, 0.1)
     )  # fmt: skip
+    kinds = signal if bright else plain
     tall = 0.35 * size if not bright else 0.5 * size + 1.0
     wide = 0.5 * size if not bright else 0.5 * size + 1.5
     marks = alike(Vec3(at.x, at.y, height + tall), Vec3(wide, 0.6 * wide, tall), kinds, TARGET)
     pads = country.pads
     flat = jax.vmap(country.terrain)(pads.x, pads.y)
-    slabs = alike(Vec3(pads.x, pads.y, flat), Vec3(2.0 + 0.0 * flat, 2.0 + 0.0 * flat, 0.15 + 0.0 * flat), Colour(0.9, 0.9, 0.95), PAD)
+    slabs = alike(
+        Vec3(pads.x, pads.y, flat),
+        Vec3(2.0 + 0.0 * flat, 2.0 + 0.0 * flat, 0.15 + 0.0 * flat),
+        Colour(0.9, 0.9, 0.95),
+        PAD,
+    )
     trees = country.trees
     root = jax.vmap(country.terrain)(trees.place.x, trees.place.y)
     crown = alike(
@@ -54,8 +65,15 @@ def survey_scene(country: Country, clock: Scalar, drones: Vec3, bright: bool = F
     knolls = alike(hills.centre, Vec3(hills.radius, hills.radius, hills.radius), dimmed(soil, 0.95), HILL)
     walk = jax.vmap(lambda mover: mover.at(clock))(country.people)
     feet = jax.vmap(country.terrain)(walk.x, walk.y)
-    men = alike(Vec3(walk.x, walk.y, feet + 0.9), Vec3(0.3 + 0.0 * feet, 0.0 * feet, 0.6 + 0.0 * feet), Colour(0.95, 0.8, 0.2), MAN)
-    fleet = alike(drones, Vec3(0.5 + 0.0 * drones.x, 0.5 + 0.0 * drones.x, 0.15 + 0.0 * drones.x), Colour(0.1, 0.1, 0.12), DRONE)
+    men = alike(
+        Vec3(walk.x, walk.y, feet + 0.9),
+        Vec3(0.3 + 0.0 * feet, 0.0 * feet, 0.6 + 0.0 * feet),
+        Colour(0.95, 0.8, 0.2),
+        MAN,
+    )
+    fleet = alike(
+        drones, Vec3(0.5 + 0.0 * drones.x, 0.5 + 0.0 * drones.x, 0.15 + 0.0 * drones.x), Colour(0.1, 0.1, 0.12), DRONE
+    )
     level = jnp.maximum(weather.sun.z, 0.2)
     return Scene(
         light=Light(weather.sun, 0.4 + 0.3 * level, 0.35 + 0.05 * level),
@@ -98,8 +116,3 @@ def look_of(drone: Glide, gimbal: Gimbal, seed: Array) -> View:
     ahead = attitude.forward
     eye = drone.position + Vec3(0.1 * ahead.x, 0.1 * ahead.y, jnp.float32(-0.05))
     return View(eye, attitude, jnp.float32(Lens().width), seed)
-
-
-def place_of(country: Country, index: int, clock: Scalar) -> Vec2:
-    """Where a target is."""
-    return jax.tree.map(lambda x: x[index], country.targets).mover.at(clock)

@@ -24,6 +24,7 @@ from .behaviour import EMERGENCY, LANDED, MISSION, TAKE_OFF, Behaviour, Conditio
 from .mission import MISSIONS, Mission
 from .safety import Around, Checked, SafetyFilter
 from .scene import look_of, survey_scene
+from .scripted import BASELINES, GIMBAL_RATE, fly_script
 from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold
 
 RADIUS = 0.5
@@ -297,9 +298,7 @@ class Survey:
         )
         return drone, gimbal, sortie
 
-    def _spot(
-        self, chance: Chance, country: Country, clock: Scalar, target: Target, pad: Vec2
-    ) -> tuple[Vec2, Chance]:
+    def _spot(self, chance: Chance, country: Country, clock: Scalar, target: Target, pad: Vec2) -> tuple[Vec2, Chance]:
         """Somewhere clear of zones and buildings, if three tries find it; otherwise over the pad."""
         land = self.plan.land
 
@@ -317,7 +316,9 @@ class Survey:
             here = Vec3(x, y, 0.0 * x)
             margin = 2.0 * self.filter.margin
             clear = fold(
-                lambda ok, zone: ok & ((zone.depth(here) < -margin) | (zone.level < HIGH)), x == x, country.zones
+                lambda ok, zone: ok & ((zone.depth(here) < -margin) | (zone.level < HIGH)),
+                jnp.isfinite(x),
+                country.zones,
             )
             clear = fold(lambda ok, house: ok & (house.outward(here).norm() > 25.0), clear, country.buildings)
             return (Vec2(jnp.where(clear, x, spot.x), jnp.where(clear, y, spot.y)), chance), None
@@ -491,7 +492,9 @@ class Survey:
             axes = gimbal.attitude(drone.yaw).axes
             rows = coverage.footprint(here, axes, ground, plan.cover, self.lens)
             sharp = here.z - ground <= self.sharp
-            rows = tuple(old | jnp.where(sharp, new, jnp.uint32(0)) for old, new in zip(sortie.covered, rows, strict=True))
+            rows = tuple(
+                old | jnp.where(sharp, new, jnp.uint32(0)) for old, new in zip(sortie.covered, rows, strict=True)
+            )
             gain = coverage.share_of(rows) - coverage.share_of(sortie.covered)
             reward = reward + plan.cover_reward * 100.0 * gain
             now = replace(now, covered=rows)
@@ -618,7 +621,14 @@ class Survey:
         return fold(add, 0.0 * country.drain, country.targets)
 
     def _dwell(
-        self, sortie: Sortie, drone: Glide, gimbal: Gimbal, number: Array, country: Country, clock: Scalar, chance: Chance
+        self,
+        sortie: Sortie,
+        drone: Glide,
+        gimbal: Gimbal,
+        number: Array,
+        country: Country,
+        clock: Scalar,
+        chance: Chance,
     ) -> tuple[Sortie, Chance]:
         """How good the view of the drone's own target is, and for how long it has been."""
         axes, dt = gimbal.attitude(drone.yaw).axes, self.dt
@@ -664,7 +674,9 @@ class Survey:
     def picture(self, state: SurveyState) -> Picture:
         """What every drone's camera sees: colours, or nearness in one channel."""
         scene = survey_scene(state.world, state.body.clock, state.body.drones.position, self.plan.own)
-        views = jax.vmap(look_of)(state.body.drones, state.body.gimbals, state.chance.stream + state.step.astype(jnp.uint32))
+        views = jax.vmap(look_of)(
+            state.body.drones, state.body.gimbals, state.chance.stream + state.step.astype(jnp.uint32)
+        )
         frames = jax.vmap(partial(Camera(self.pixels, self.pixels).render, scene))(views)
         if self.sight == "rgb":
             return frames.packed & 0xFFFFFF
@@ -728,13 +740,14 @@ class Survey:
         kept = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
         return kept | {"goal": jnp.stack(state.progress.goal.parts, -1)}
 
+    def baselines(self) -> dict[str, Any]:
+        """The scripts this mission's policy is measured against."""
+        return {name: partial(fly_script, script, self) for name, script in BASELINES[self.mission].items()}
+
     def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Means over all drones of all countries."""
         names = [name for name in figures if name not in ("success", "score")]
         return {f"{name}_mean": float(np.nanmean(figures[name])) for name in names}
-
-
-GIMBAL_RATE = math.radians(60.0)
 
 
 def shifted(drone: Glide, drift: Vec2) -> Glide:

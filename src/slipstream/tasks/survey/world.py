@@ -355,3 +355,11 @@ class Land:
 def still(spot: Vec2) -> Mover:
     zero = 0.0 * spot.x
     return Mover(spot, Vec2(zero, zero), zero)
+
+
+def country_of(scenery: dict[str, Any], land: Land, pads: int) -> Country:
+    """The country that an episode's scenery holds, leaf by leaf."""
+    like = jax.eval_shape(lambda: land.draw(Chance.of(0, 0), pads))
+    return jax.tree_util.tree_map_with_path(
+        lambda path, _: jnp.asarray(scenery[jax.tree_util.keystr(path, simple=True, separator=".")]), like
+    )

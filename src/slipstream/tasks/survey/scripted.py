@@ -1,0 +1,212 @@
+"""Flights that nobody has to learn: baselines on the missions, and profiles for validation.
+
+A script is a function of the whole state and of the number of a drone, and gives that drone's action.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ...dynamics.velocity import Glide, Handling, wrapped
+from ...geometry import Scalar, Vec2, Vec3, sin_cos
+from .observation import aimed, bits, turned_to
+from .world import HIGH, Target, Zone, fold
+
+if TYPE_CHECKING:
+    from .task import Survey, SurveyState
+
+Script = Callable[["Survey", "SurveyState", Array], Float[Array, "size"]]
+GIMBAL_RATE = math.radians(60.0)
+
+
+def fly_script(script: Script, task: "Survey", state: "SurveyState") -> Float[Array, "agents size"]:
+    """The actions of all drones of a world."""
+    return jax.vmap(partial(script, task, state))(jnp.arange(task.agents))
+
+
+def of(tree: object, number: Array) -> object:
+    """What belongs to one drone."""
+    return jax.tree.map(lambda x: x[number], tree)
+
+
+def action(
+    task: "Survey", drone: Glide, velocity: Vec3, yaw: Scalar | None = None, gimbal: Vec2 | None = None
+) -> Array:
+    """The action that flies at a velocity over the ground, looking along `yaw`, or else along the way."""
+    handling = Handling()
+    x, y = velocity.x / handling.speed, velocity.y / handling.speed
+    if task.plan.frame == "heading":
+        sin, cos = sin_cos(drone.yaw)
+        x, y = cos * x + sin * y, cos * y - sin * x
+    up = velocity.z * jnp.where(velocity.z > 0.0, 1.0 / handling.climb, 1.0 / handling.sink)
+    ahead = jnp.arctan2(velocity.y, velocity.x) if yaw is None else yaw
+    turn = jnp.clip(wrapped(ahead - drone.yaw), -1.0, 1.0)
+    parts = [x, y, up, turn]
+    if task.spec.action.size == 6:  # pyright: ignore[reportAttributeAccessIssue]
+        parts += [0.0 * x, 0.0 * x] if gimbal is None else [gimbal.x, gimbal.y]
+    return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
+
+
+def towards(drone: Glide, point: Vec3, speed: float) -> Vec3:
+    """The velocity straight to a point, slowing down before it."""
+    way = point - drone.position
+    distance = way.norm()
+    go = way * (jnp.minimum(speed, 0.5 * distance) / jnp.maximum(distance, 1e-3))
+    return Vec3(go.x, go.y, jnp.clip(0.3 * way.z, -2.0, 2.0))
+
+
+# Baselines
+
+
+def straight(task: "Survey", state: "SurveyState", number: Array) -> Array:
+    """Straight to the goal at full speed; near a zone, along its edge on the side that is less of a detour."""
+    drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
+    goal: Vec3 = of(state.progress.goal, number)  # pyright: ignore[reportAssignmentType]
+    return action(task, drone, avoiding(drone, towards(drone, goal, 12.0), state))
+
+
+def avoiding(drone: Glide, velocity: Vec3, state: "SurveyState") -> Vec3:
+    """A velocity, turned along the edge of each zone that lies ahead within 80 m."""
+    here = Vec2(drone.position.x, drone.position.y)
+
+    def aside(go: Vec2, zone: Zone) -> Vec2:
+        way = zone.centre - here
+        distance = way.norm()
+        out = way * (1.0 / jnp.maximum(distance, 1.0))
+        closing = go.dot(out)
+        near = zone.known(state.body.clock) & (zone.level >= HIGH) & (distance - zone.radius < 80.0) & (closing > 0.0)
+        along = Vec2(-out.y, out.x)
+        side = jnp.where(go.dot(along) >= 0.0, 1.0, -1.0)
+        speed = go.norm()
+        return Vec2(jnp.where(near, along.x * side * speed, go.x), jnp.where(near, along.y * side * speed, go.y))
+
+    turned = fold(aside, Vec2(velocity.x, velocity.y), state.world.zones)
+    return Vec3(turned.x, turned.y, velocity.z)
+
+
+def lawn_mower(task: "Survey", state: "SurveyState", number: Array) -> Array:
+    """To and fro over the square, in lanes as wide as the picture, with a tenth of overlap."""
+    drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
+    half, speed, height = task.plan.cover, 10.0, 55.0
+    lane = 2.0 * height * task.lens.aside * 0.9
+    lanes = math.ceil(2.0 * half / lane)
+    width, length = 2.0 * half / lanes, 2.0 * half - 30.0
+    time = of(state.step, number).astype(jnp.float32) * task.dt - 30.0  # pyright: ignore[reportAttributeAccessIssue]
+    # Along the path at a steady pace: the drone chases a point that moves over the ground.
+    path = jnp.maximum(time, 0.0) * speed
+    index = jnp.minimum(jnp.floor(path / (length + width)), lanes - 1.0)
+    along = path - index * (length + width)
+    up = index - 2.0 * jnp.floor(index * 0.5) == 0.0
+    y = -half + 15.0 + jnp.clip(along, 0.0, length)
+    x = -half + width * (index + 0.5) + jnp.clip(along - length, 0.0, width) * (index < lanes - 1.0)
+    ground = state.world.terrain(drone.position.x, drone.position.y)
+    point = Vec3(x, jnp.where(up, y, -y), ground + height)
+    go = towards(drone, point, 12.0)
+    go = avoiding(drone, Vec3(2.0 * go.x, 2.0 * go.y, go.z), state)
+    return action(task, drone, go, yaw=jnp.float32(0.5 * math.pi))
+
+
+def greedy_value(task: "Survey", state: "SurveyState", number: Array) -> Array:
+    """To the target of the highest value that is left; among equal ones to the nearer."""
+    drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
+    found = of(state.progress.found, number)
+    here = Vec2(drone.position.x, drone.position.y)
+
+    def better(best: tuple[Scalar, Vec2], thing: tuple[Target, Array]) -> tuple[Scalar, Vec2]:
+        target, bit = thing
+        at = target.mover.at(state.body.clock)
+        worth = target.value - 0.001 * (at - here).norm()
+        worth = jnp.where((found & bit) == 0, worth, -jnp.inf)  # pyright: ignore[reportOperatorIssue]
+        more = worth > best[0]
+        return jnp.maximum(worth, best[0]), Vec2(jnp.where(more, at.x, best[1].x), jnp.where(more, at.y, best[1].y))
+
+    country = state.world
+    _, goal = fold(better, (jnp.float32(-1e9) + 0.0 * here.x, here), (country.targets, bits(country)))
+    point = Vec3(goal.x, goal.y, country.terrain(goal.x, goal.y) + 45.0)
+    go = towards(drone, point, 12.0)
+    return action(task, drone, avoiding(drone, Vec3(2.0 * go.x, 2.0 * go.y, go.z), state))
+
+
+BASELINES: dict[str, dict[str, Script]] = {
+    "transit": {"straight-line": straight},
+    "coverage": {"lawn-mower": lawn_mower},
+    "search": {"lawn-mower": lawn_mower},
+    "multi-objective": {"greedy-value": greedy_value},
+    "dwell": {},
+}
+"""What each mission's policy is measured against."""
+
+
+# Profiles
+
+
+def profile(name: str) -> Script:
+    """A flight for validation: a path over the ground and a way to look, as functions of time."""
+    height, path, look = PATHS[name]
+
+    def script(task: "Survey", state: "SurveyState", number: Array) -> Array:
+        drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
+        gimbal = of(state.body.gimbals, number)
+        time = of(state.step, number).astype(jnp.float32) * task.dt  # pyright: ignore[reportAttributeAccessIssue]
+        start: Vec3 = of(state.progress.home, number)  # pyright: ignore[reportAssignmentType]
+        off = path(time)
+        ground = state.world.terrain(drone.position.x, drone.position.y)
+        go = towards(drone, Vec3(start.x + 60.0 + off.x, start.y + off.y, ground + height), 12.0)
+        yaw, down = look(time)
+        if task.plan.own:
+            track: Vec3 = of(state.progress.track, number)  # pyright: ignore[reportAssignmentType]
+            wanted = aimed(drone, track)
+            turned = turned_to(gimbal, wanted, GIMBAL_RATE, task.dt)  # pyright: ignore[reportArgumentType]
+        else:
+            turned = None
+        del down
+        return action(task, drone, go, yaw, turned)
+
+    return script
+
+
+def line(speed: float) -> Callable[[Scalar], Vec2]:
+    return lambda time: Vec2(speed * time, 0.0 * time)
+
+
+def square(edge: float, speed: float) -> Callable[[Scalar], Vec2]:
+    def at(time: Scalar) -> Vec2:
+        path = speed * time / edge
+        side = path - 4.0 * jnp.floor(path / 4.0)
+        x = jnp.clip(side, 0.0, 1.0) - jnp.clip(side - 2.0, 0.0, 1.0)
+        y = jnp.clip(side - 1.0, 0.0, 1.0) - jnp.clip(side - 3.0, 0.0, 1.0)
+        return Vec2(edge * x, edge * y)
+
+    return at
+
+
+def eight(size: float, speed: float) -> Callable[[Scalar], Vec2]:
+    def at(time: Scalar) -> Vec2:
+        sin, cos = sin_cos(speed * time / size)
+        return Vec2(size * sin, size * sin * cos)
+
+    return at
+
+
+def steady(down: float) -> Callable[[Scalar], tuple[Scalar, Scalar]]:
+    return lambda time: (0.0 * time, down + 0.0 * time)
+
+
+def panning(rate: float, down: float) -> Callable[[Scalar], tuple[Scalar, Scalar]]:
+    return lambda time: (wrapped(rate * time), down + 0.0 * time)
+
+
+PATHS: dict[str, tuple[float, Callable[[Scalar], Vec2], Callable[[Scalar], tuple[Scalar, Scalar]]]] = {
+    "detection": (50.0, line(0.0), panning(0.3, 0.8)),
+    "tracking": (60.0, line(2.5), steady(0.8)),
+    "navigation": (60.0, square(120.0, 6.0), steady(0.4)),
+    "gimbal": (30.0, line(0.0), panning(0.6, 0.5)),
+    "stress": (50.0, eight(80.0, 4.0), steady(0.5)),
+    "full": (75.0, square(400.0, 8.0), panning(0.05, 0.9)),
+}
+"""Height, path and look of each profile."""

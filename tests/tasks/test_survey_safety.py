@@ -1,0 +1,156 @@
+"""The safety filter against everything one can throw at it."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.chance import Chance
+from slipstream.dynamics.velocity import Glide, Handling, VelocityCommand, commanded, fly
+from slipstream.geometry import Vec2, Vec3
+from slipstream.tasks.survey import Survey
+from slipstream.tasks.survey.safety import FENCE, NOTHING, ZONE, Around, SafetyFilter
+from slipstream.tasks.survey.scripted import action, of
+from slipstream.tasks.survey.world import HIGH, Building, Zone, fold
+
+STEPS, WORLDS = 210, 31
+
+
+def adversary(task, state, number, noise):
+    """A drone that wants to hit what its number says: a zone, a building, a drone, the ground, the sky, the fence."""
+    drone = of(state.body.drones, number)
+    here, country = drone.position, state.world
+
+    def nearest(things, gap):
+        def nearer(best, thing):
+            way = gap(thing)
+            closer = way.dot(way) < best.dot(best)
+            return jax.tree.map(partial(jnp.where, closer), way, best)
+
+        return fold(nearer, Vec3(here.x * 0 + 1e4, here.x * 0, here.x * 0), things)
+
+    to_zone = nearest(country.zones, lambda z: Vec3(z.centre.x - here.x, z.centre.y - here.y, 0.0 * here.x))
+    to_house = nearest(country.buildings, lambda b: -b.outward(here))
+    fleet = (state.body.drones.position, jnp.arange(task.agents))
+    to_drone = nearest(
+        fleet, lambda f: jax.tree.map(lambda x: jnp.where(f[1] == number, 1e4, x), f[0] - here)
+    )
+    wishes = [
+        to_zone, to_house, to_drone, Vec3(0.0, 0.0, -1.0), Vec3(0.0, 0.0, 1.0), Vec3(1.0, 0.1, 0.0),
+        Vec3(0.1, -1.0, -0.3),
+    ]  # fmt: skip
+    chosen = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, jnp.float32) for v in x])[number % len(wishes)], *wishes)
+    wild = number % 8 == 7
+    full = chosen.unit() * 12.0
+    asked = action(task, drone, full)
+    return jnp.where(wild, noise, asked)
+
+
+@pytest.mark.parametrize("mission", ["transit", "coverage"])
+def test_a_hundred_thousand_hostile_actions_violate_nothing(mission):
+    task = replace(Survey(mission=mission, world_life=0.0), outage=0.5)
+    assert STEPS * WORLDS * task.agents >= 100_000
+    numbers = jnp.arange(task.agents)
+
+    def world(index):
+        state = task.reset(Chance.of(3, index))
+
+        def tick(state, key):
+            noise = jax.random.uniform(key, (task.agents, task.spec.action.size), minval=-1.0, maxval=1.0)
+            actions = jax.vmap(partial(adversary, task, state))(numbers, noise)
+            state, orders = task.command(state, actions)
+            after = task.judge(state, task.move(state, orders))
+            place = after.body.drones.position
+            gaps = sum(jnp.subtract.outer(x, x) ** 2 for x in place.parts) + 1e9 * jnp.eye(task.agents)
+            height = place.z - jax.vmap(after.world.terrain)(place.x, place.y)
+            seen = (jnp.sqrt(gaps.min()), height.min(), after.progress.changed > 0.0)
+            # Whoever ended goes on: nothing here may end a drone but time.
+            return replace(after, terminated=jnp.zeros_like(after.terminated)), seen
+
+        keys = jax.random.split(jax.random.key(index), STEPS)
+        state, seen = jax.lax.scan(tick, state, keys)
+        return state.progress, seen
+
+    sortie, (nearest, lowest, changed) = jax.jit(jax.vmap(world))(jnp.arange(WORLDS))
+    # The policy's wish was taken away often: otherwise nothing was tested.
+    assert float(jnp.mean(changed)) > 0.2
+    assert int(jnp.sum(sortie.entered)) == 0
+    assert int(jnp.sum(sortie.hit)) == 0
+    assert float(jnp.min(lowest)) > 5.0
+    assert float(jnp.min(nearest)) > 2.0
+
+
+def alone(place, velocity=(0.0, 0.0, 0.0)):
+    drone = Glide.at(Vec3(*map(jnp.float32, place)), jnp.float32(0.0))
+    return replace(drone, velocity=Vec3(*map(jnp.float32, velocity)))
+
+
+def surroundings(drone, zones=((500.0, 0.0, 100.0),)):
+    """An empty country, but for zones."""
+    task = Survey(mission="coverage")
+    country = task.plan.land.draw(Chance.of(0, 0), task.agents)
+    far = lambda tree: jax.tree.map(lambda x: x * 0.0 - 5e3, tree)  # noqa: E731
+    x, y, radius = (jnp.asarray(v, jnp.float32) for v in zip(*zones, strict=True))
+    nothing = jnp.zeros_like(x)
+    country = replace(
+        country,
+        hills=replace(country.hills, centre=far(country.hills.centre)),
+        buildings=replace(country.buildings, centre=far(country.buildings.centre)),
+        people=replace(country.people, place=far(country.people.place)),
+        zones=Zone(Vec2(x, y), radius, nothing, nothing, nothing + 1e9, (nothing + HIGH + 1).astype(jnp.int32)),
+        weather=replace(country.weather, wind=Vec3(*[jnp.float32(0.0)] * 3)),
+    )
+    fleet = jax.tree.map(lambda x: jnp.asarray(x)[None], drone)
+    return Around(country, jnp.float32(0.0), fleet, jnp.ones(1, bool))
+
+
+def test_a_command_that_is_safe_is_left_exactly_as_it_was():
+    drone = alone((0.0, 0.0, 50.0))
+    asked = VelocityCommand(*map(jnp.float32, (0.31, -0.2, 0.1, 0.7)))
+    checked = SafetyFilter().check(drone, asked, jnp.bool_(False), jnp.int32(0), surroundings(drone))
+    assert [float(x) for x in checked.command.parts] == [float(x) for x in asked.parts]
+    assert int(checked.reason) == NOTHING
+
+
+@pytest.mark.parametrize(("place", "reason"), [((396.9, 0.0, 50.0), ZONE), ((-326.9, 0.0, 50.0), FENCE)])
+def test_a_command_into_a_hazard_is_changed_and_the_reason_is_told(place, reason):
+    drone = alone(place)
+    towards = 1.0 if place[0] > 0 else -1.0
+    asked = VelocityCommand(*map(jnp.float32, (towards, 0.0, 0.0, 0.0)))
+    safe = replace(SafetyFilter(), east=2000.0) if reason == ZONE else SafetyFilter()
+    checked = safe.check(drone, asked, jnp.bool_(False), jnp.int32(0), surroundings(drone))
+    assert int(checked.reason) == reason
+    assert float(checked.changed) > 0.1
+
+
+def test_a_drone_at_full_speed_stops_before_a_zone():
+    safe = replace(SafetyFilter(), east=2000.0)
+    drone = alone((200.0, 0.0, 50.0), (12.0, 0.0, 0.0))
+    asked = VelocityCommand(*map(jnp.float32, (1.0, 0.0, 0.0, 0.0)))
+
+    def tick(drone, _):
+        checked = safe.check(drone, asked, jnp.bool_(False), jnp.int32(0), surroundings(drone))
+        return fly(drone, checked.command, safe.handling, None, safe.dt), drone.position.x
+
+    drone, xs = jax.lax.scan(tick, drone, length=200)
+    edge = 400.0 - safe.margin
+    assert float(xs.max()) <= edge + 0.1
+    assert float(xs[-1]) > edge - 2.0
+
+
+def test_the_command_for_a_velocity_gives_that_velocity():
+    handling, wind = Handling(), Vec3(*map(jnp.float32, (3.0, -2.0, 0.0)))
+    drone = replace(alone((0.0, 0.0, 50.0), (4.0, 1.0, 0.5)), yaw=jnp.float32(0.8))
+    wanted = Vec3(*map(jnp.float32, (4.3, 0.6, 0.2)))
+    command = commanded(drone, wanted, handling, wind, 0.2)
+    flown = fly(drone, command, handling, wind, 0.2).velocity
+    np.testing.assert_allclose([float(x) for x in flown.parts], [4.3, 0.6, 0.2], atol=1e-4)
+
+
+def test_the_way_out_of_a_building_is_the_shortest():
+    house = Building(Vec2(0.0, 0.0), Vec2(10.0, 5.0), jnp.float32(20.0), jnp.float32(1.0), jnp.float32(0.0))
+    way = house.outward(Vec3(*map(jnp.float32, (13.0, 9.0, 10.0))))
+    np.testing.assert_allclose([float(x) for x in way.parts], [3.0, 4.0, 0.0], atol=1e-5)
