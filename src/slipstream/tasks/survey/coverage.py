@@ -37,14 +37,15 @@ def footprint(eye: Vec3, axes: Axes, ground: Scalar, half: float, lens: Lens) ->
     for aside, reach in ((left, lens.aside), (up, lens.above)):
         for sign in (1.0, -1.0):
             normal = ahead * reach + aside * sign
-            sides.append((normal.x, normal.y, normal.z * drop - normal.x * eye.x - normal.y * eye.y))
+            # A side that runs along the rows bounds none of them, or all.
+            slant = jnp.where(jnp.abs(normal.x) < 1e-6, 1e-6, normal.x)
+            sides.append((slant, normal.y, normal.z * drop - normal.x * eye.x - normal.y * eye.y))
     rows = []
     for number in range(SIDE):
         y = -half + (number + 0.5) * cell
         low, high = jnp.float32(-jnp.inf), jnp.float32(jnp.inf)
         for a, b, c in sides:
-            rest = b * y + c
-            meets = -rest / jnp.where(jnp.abs(a) < 1e-6, 1e-6, a)
+            meets = -(b * y + c) / a
             low = jnp.where(a > 0.0, jnp.maximum(low, meets), low)
             high = jnp.where(a > 0.0, high, jnp.minimum(high, meets))
         rows.append(bits_between(jnp.ceil((low + half) / cell - 0.5), jnp.floor((high + half) / cell - 0.5)))

@@ -77,8 +77,8 @@ transit = Mission(
 )  # fmt: skip
 
 coverage = Mission(
-    land=Land(fixed_zones=1, popup_zones=1, zone_radius=(25.0, 45.0), popup_between=(20.0, 90.0)),
-    time_limit=330.0,
+    land=Land(fixed_zones=1, popup_zones=1, zone_radius=(25.0, 45.0), popup_between=(20.0, 90.0), inner=250.0),
+    time_limit=420.0,
     gimbal="down",
     frame="area",
     cover=250.0,
@@ -90,8 +90,8 @@ coverage = Mission(
 )
 
 search = Mission(
-    land=Land(east=280.0, north=280.0, targets=8, fixed_zones=0, popup_zones=1, zone_radius=(20.0, 35.0)),
-    time_limit=240.0,
+    land=Land(east=280.0, north=280.0, targets=8, fixed_zones=0, popup_zones=1, zone_radius=(20.0, 35.0), inner=200.0),
+    time_limit=300.0,
     gimbal="down",
     frame="area",
     cover=200.0,

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...dynamics.velocity import Gimbal, Glide, wrapped
+from ...env import over_agents
 from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from . import coverage
 from .mission import Mission
@@ -42,18 +43,28 @@ def sizes(plan: Mission, pictures: bool) -> dict[str, int]:
 
 def parts(task: "Survey", state: "SurveyState") -> dict[str, Float[Array, "agents size"]]:
     """Every part for every drone."""
-    one = partial(_parts, task=task, state=state)
     numbers = jnp.arange(task.agents)
-    told = jax.vmap(one)(state.body.drones, state.body.gimbals, state.progress, numbers, state.step)
-    # Without the barrier XLA would compute each element through one long switch.
-    told = jax.lax.optimization_barrier(told)
+    told = over_agents(
+        lambda own, shared: _parts(task, *own, *shared),
+        (state.body.drones, state.body.gimbals, state.progress, numbers, state.step),
+        (state.world, state.body.clock, (state.body.drones, state.ended, numbers)),
+    )
     return {name: jnp.stack(part, axis=-1) for name, part in told.items()}
 
 
 def _parts(
-    drone: Glide, gimbal: Gimbal, sortie: "Sortie", number: Array, step: Array, task: "Survey", state: "SurveyState"
+    task: "Survey",
+    drone: Glide,
+    gimbal: Gimbal,
+    sortie: "Sortie",
+    number: Array,
+    step: Array,
+    country: Country,
+    clock: Scalar,
+    fleet: tuple[Glide, Array, Array],
 ) -> dict[str, list[Scalar]]:
-    plan, country, clock = task.plan, state.world, state.body.clock
+    """What one drone knows. `fleet` are all drones, whether they have ended, and their numbers."""
+    plan = task.plan
     position = drone.position + Vec3(sortie.drift.x, sortie.drift.y, 0.0 * drone.yaw)
     here = Vec2(position.x, position.y)
     sin, cos = sin_cos(drone.yaw) if plan.frame == "heading" else (0.0 * drone.yaw, 1.0 + 0.0 * drone.yaw)
@@ -75,7 +86,7 @@ def _parts(
             sortie.changed * 0.2, sortie.sent.ahead, sortie.sent.aside,
         ],
         "zones": _zones(here, into, country, clock),
-        "obstacles": _obstacles(position, drone, into, number, country, state),
+        "obstacles": _obstacles(position, drone, into, number, country, fleet),
     }  # fmt: skip
     if plan.transit:
         way = sortie.goal - position
@@ -145,7 +156,12 @@ def _zones(here: Vec2, into: Callable[[Vec2], Vec2], country: Country, clock: Sc
 
 
 def _obstacles(
-    position: Vec3, drone: Glide, into: Callable[[Vec2], Vec2], number: Array, country: Country, state: "SurveyState"
+    position: Vec3,
+    drone: Glide,
+    into: Callable[[Vec2], Vec2],
+    number: Array,
+    country: Country,
+    fleet: tuple[Glide, Array, Array],
 ) -> list[Scalar]:
     """The buildings as high as the drone that are nearest, and the nearest other drone."""
 
@@ -165,7 +181,6 @@ def _obstacles(
         towards, closing = into(Vec2(way.x, way.y) * near), into(Vec2(going.x, going.y) * 0.1)
         return key, [towards.x, towards.y, way.z * near, closing.x, closing.y, distance * 0.01]
 
-    fleet = (state.body.drones, state.ended, jnp.arange(state.ended.shape[0]))
     return [
         *nearest_of(HOUSES, country.buildings, house, 4, position.x),
         *nearest_of(1, fleet, other, 6, position.x),

@@ -98,7 +98,10 @@ def lawn_mower(task: "Survey", state: "SurveyState", number: Array) -> Array:
     width, length = 2.0 * half / lanes, 2.0 * half - 30.0
     time = of(state.step, number).astype(jnp.float32) * task.dt - 30.0  # pyright: ignore[reportAttributeAccessIssue]
     # Along the path at a steady pace: the drone chases a point that moves over the ground.
-    path = jnp.maximum(time, 0.0) * speed
+    # Each of the fleet begins elsewhere on the path: together they would stand in each other's way.
+    whole = lanes * (length + width)
+    path = jnp.maximum(time, 0.0) * speed + number * (whole / task.agents)
+    path = path - whole * jnp.floor(path / whole)
     index = jnp.minimum(jnp.floor(path / (length + width)), lanes - 1.0)
     along = path - index * (length + width)
     up = index - 2.0 * jnp.floor(index * 0.5) == 0.0

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from ...chance import Chance
 from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, fly
-from ...env import Box, Picture, Spec, State, among
+from ...env import Box, Picture, Spec, State, among, over_agents
 from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
@@ -27,6 +27,8 @@ from .scene import look_of, survey_scene
 from .scripted import BASELINES, GIMBAL_RATE, fly_script
 from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold
 
+GOOD = 0.7
+"""Quality from which a view counts towards dwelling."""
 RADIUS = 0.5
 """Of a drone, m."""
 
@@ -208,8 +210,11 @@ class Survey:
     def newcomers(self, chance: Chance, state: SurveyState) -> tuple[Glide, Gimbal, Sortie]:
         """Every drone at its start in this country."""
         numbers = jnp.arange(self.agents)
-        start = partial(self._start, country=state.world, clock=state.body.clock)
-        return jax.vmap(start)(jax.vmap(chance.fork)(numbers), numbers, state.world.pads)
+        return over_agents(
+            lambda own, shared: self._start(*own, *shared),
+            (jax.vmap(chance.fork)(numbers), numbers, state.world.pads),
+            (state.world, state.body.clock),
+        )
 
     def rejoin(
         self, state: SurveyState, newcomers: tuple[Glide, Gimbal, Sortie], who: Bool[Array, "agents"]
@@ -339,9 +344,10 @@ class Survey:
         fleet, country = state.body, state.world
         believed = jax.vmap(shifted)(fleet.drones, state.progress.drift)
         around = Around(country, fleet.clock, believed, ~state.ended & (state.progress.mode != LANDED))
-        ask = partial(self._ask, around=around)
-        checked, modes, gimbals = jax.vmap(ask)(
-            action, believed, fleet.gimbals, state.progress, jnp.arange(self.agents)
+        checked, modes, gimbals = over_agents(
+            lambda own, around: self._ask(*own, around),
+            (action, believed, fleet.gimbals, state.progress, jnp.arange(self.agents)),
+            around,
         )
         sortie = replace(
             state.progress,
@@ -412,8 +418,9 @@ class Survey:
         """Where the fast model takes the fleet in one control period."""
         fleet, weather = state.body, state.world.weather
 
-        def one(drone: Glide, gimbal: Gimbal, command: VelocityCommand, turned: Vec2, chance: Chance) -> Any:
-            flown = fly(drone, command, self.handling, weather.wind, self.dt)
+        def one(own: tuple[Glide, Gimbal, VelocityCommand, Vec2, Chance], wind: Vec3) -> Any:
+            drone, gimbal, command, turned, chance = own
+            flown = fly(drone, command, self.handling, wind, self.dt)
             if self.gust:
                 east, chance = chance.normal(self.gust * self.dt)
                 north, chance = chance.normal(self.gust * self.dt)
@@ -421,7 +428,8 @@ class Survey:
             return flown, gimbal.turned(turned.x, turned.y, GIMBAL_RATE, self.dt)
 
         chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
-        drones, gimbals = jax.vmap(one)(fleet.drones, fleet.gimbals, orders.commands, orders.gimbals, chances)
+        moving = (fleet.drones, fleet.gimbals, orders.commands, orders.gimbals, chances)
+        drones, gimbals = over_agents(one, moving, weather.wind)
         # What stands on its pad stays there.
         still = state.progress.mode == LANDED
         return Fleet(among(still, fleet.drones, drones), gimbals, fleet.clock + self.dt)
@@ -432,10 +440,13 @@ class Survey:
         """The state once the fleet is there, whoever moved it: our model, MuJoCo or PX4."""
         step = state.step + 1
         flying = ~state.ended & (state.progress.mode != LANDED)
-        judge = partial(self._judge, state=state, after=body, flying=flying)
         chances = jax.vmap(lambda i: state.chance.fork(i + 64))(jnp.arange(self.agents))
-        sortie, reward, over = jax.vmap(judge)(
-            state.progress, state.body.drones, body.drones, body.gimbals, jnp.arange(self.agents), chances, step
+        numbers = jnp.arange(self.agents)
+        before, after = state.body.drones, body.drones
+        sortie, reward, over = over_agents(
+            lambda own, shared: self._judge(*own, *shared),
+            (state.progress, before, after, body.gimbals, numbers, chances, step),
+            (state.world, body.clock, (before.position, after.position, flying, numbers)),
         )
         late = step.astype(jnp.float32) * self.dt >= sortie.limit
         sortie = replace(sortie, score=state.progress.score + jnp.where(state.ended, 0.0, reward))
@@ -455,12 +466,12 @@ class Survey:
         number: Array,
         chance: Chance,
         step: Array,
-        state: SurveyState,
-        after: Fleet,
-        flying: Array,
+        country: Country,
+        clock: Scalar,
+        ways: tuple[Vec3, Vec3, Array, Array],
     ) -> tuple[Sortie, Scalar, Flag]:
-        """One drone: its sortie so far, the reward of the step, and whether it is over."""
-        plan, country, clock, dt = self.plan, state.world, after.clock, self.dt
+        """One drone: its sortie so far, the reward of the step, and whether it is over. `ways` are those of all."""
+        plan, dt = self.plan, self.dt
         here = drone.position
         ground = country.terrain(here.x, here.y)
         speed = drone.velocity.norm()
@@ -469,7 +480,7 @@ class Survey:
         medium, high, entered = self._zones(here, country, clock)
         entered = entered | (jnp.abs(here.x) > plan.land.east) | (jnp.abs(here.y) > plan.land.north)
         low = self.behaviour.low(sortie.mode)
-        hit = self._hits(before, drone, number, state, after, flying) | ((here.z - ground < RADIUS) & ~low)
+        hit = self._hits(before, drone, number, country, ways) | ((here.z - ground < RADIUS) & ~low)
         reward = dt * (plan.time_reward + plan.threat_reward * medium) + plan.overruled_reward * sortie.changed
         now = replace(
             sortie,
@@ -503,7 +514,7 @@ class Survey:
             reward = reward + plan.find_reward * gain
         if plan.own:
             now, chance = self._dwell(now, drone, gimbal, number, country, clock, chance)
-            reward = reward + plan.view_reward * dt * now.quality
+            reward = reward + plan.view_reward * dt * (now.quality + (now.quality >= GOOD))
             done = now.best_dwell >= plan.dwell
             failed = failed | (now.unseen > 5.0)
             now = replace(now, success=done & ~failed)
@@ -554,10 +565,10 @@ class Survey:
         return fold(more, (no, no, no), country.zones)
 
     def _hits(
-        self, before: Glide, drone: Glide, number: Array, state: SurveyState, after: Fleet, flying: Array
+        self, before: Glide, drone: Glide, number: Array, country: Country, ways: tuple[Vec3, Vec3, Array, Array]
     ) -> Flag:
         """Whether the drone touched a building, a hill or another drone on its way."""
-        here, country = drone.position, state.world
+        here = drone.position
 
         def house(hit: Flag, building: Building) -> Flag:
             return hit | (building.outward(here).norm() < RADIUS)
@@ -575,8 +586,7 @@ class Survey:
 
         hit = fold(house, here.x != here.x, country.buildings)
         hit = fold(slope, hit, country.hills)
-        rest = (state.body.drones.position, after.drones.position, flying, jnp.arange(self.agents))
-        return fold(other, hit, rest) & flying[number]
+        return fold(other, hit, ways) & ways[2][number]
 
     def _look(
         self, sortie: Sortie, drone: Glide, gimbal: Gimbal, country: Country, clock: Scalar, chance: Chance
@@ -637,18 +647,19 @@ class Survey:
         point = Vec3(at.x, at.y, country.terrain(at.x, at.y) + 1.0)
         seen = axes.unrotate(point - drone.position)
         sure, chance = self.detector.finds(chance, self.lens.size(target.size, seen) + 6.0)
-        there = self.lens.frames(seen) & sure & ~country.hidden(drone.position, point)
+        there = self.lens.frames(seen) & ~country.hidden(drone.position, point)
+        told = there & sure
         distance = seen.norm()
         off = jnp.clip(self.lens.off_centre(seen), 0.0, 1.0)
         fit = jnp.clip(1.0 - jnp.abs(distance - 50.0) * 0.01, 0.0, 1.0)
         quality = jnp.where(there, (1.0 - off) * fit, 0.0)
-        good = quality >= 0.7
+        good = quality >= GOOD
         dwell = jnp.where(good, sortie.dwell + dt, 0.0)
         blur = []
         for _ in range(2):
             part, chance = chance.normal()
             blur.append(part * self.detector.blur * distance)
-        track = Vec3(*(jnp.where(there, new, old) for new, old in zip(
+        track = Vec3(*(jnp.where(told, new, old) for new, old in zip(
             (point.x + blur[0], point.y + blur[1], point.z), sortie.track.parts, strict=True)))  # fmt: skip
         sortie = replace(
             sortie,

@@ -201,13 +201,15 @@ class Land:
     zone_radius: tuple[float, float] = (40.0, 80.0)
     popup_between: tuple[float, float] = (20.0, 120.0)
     """when a zone that appears later is told of, s"""
-    notice: float = 25.0
+    notice: float = 30.0
     """from telling of a zone until it is in force, s"""
     roaming: float = 0.0
     """largest speed of targets that move, m/s; half of them stand still"""
     wind: float = 5.0
     lanes: bool = False
     """zones in lanes of their own, so that there is always a way between them"""
+    inner: float = 0.0
+    """half an edge of the square that holds areas of interest and targets; 0 is all of the country"""
     meadow: bool = False
     """targets each in a square of its own, instead of in the areas of interest"""
 
@@ -238,6 +240,13 @@ class Land:
         x, chance = chance.uniform(-self.east + self.apron + inset, self.east - inset)
         y, chance = chance.uniform(-self.north + inset, self.north - inset)
         return Vec2(x, y), chance
+
+    def _within(self, spot: Vec2, inset: float) -> Vec2:
+        """The spot, brought into the square that is looked at."""
+        if not self.inner:
+            return spot
+        most = self.inner - inset
+        return Vec2(jnp.clip(spot.x, -most, most), jnp.clip(spot.y, -most, most))
 
     def _hill(self, chance: Chance, _: Array) -> Hill:
         spot, chance = self._spot(chance, 60.0)
@@ -273,6 +282,7 @@ class Land:
     def _area(self, chance: Chance, index: Array) -> Area:
         radius, chance = chance.uniform(30.0, 60.0)
         spot, chance = self._spot(chance, 60.0)
+        spot = self._within(spot, 60.0)
         return Area(spot, radius, index % len(PRIORITIES))
 
     def _target(self, chance: Chance, index: Array, areas: Area) -> Target:
@@ -287,6 +297,7 @@ class Land:
         x = area.centre.x + area.radius * jnp.clip(east, -reach, reach)
         y = area.centre.y + area.radius * jnp.clip(north, -reach, reach)
         spot = Vec2(jnp.where(surprise, anywhere.x, x), jnp.where(surprise, anywhere.y, y))
+        spot = self._within(spot, 5.0)
         if self.meadow:
             side = math.ceil(math.sqrt(self.targets))
             width, depth = (2.0 * self.east - self.apron) / side, 2.0 * self.north / side

@@ -1,0 +1,329 @@
+"""The survey: countries, missions, what is seen and what is counted."""
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.chance import Chance
+from slipstream.dynamics.velocity import Gimbal
+from slipstream.env import advance, prepare
+from slipstream.geometry import Vec2, Vec3
+from slipstream.sensors.detection import Detector, Lens
+from slipstream.tasks.survey import MISSIONS, Survey, coverage, observation
+from slipstream.tasks.survey.behaviour import (
+    EMERGENCY,
+    LAND,
+    LANDED,
+    MISSION,
+    RETURN,
+    TAKE_OFF,
+    Behaviour,
+    Condition,
+)
+from slipstream.tasks.survey.scripted import BASELINES, PATHS, fly_script, profile
+from slipstream.tasks.survey.world import HIGH, country_of
+
+
+@lru_cache
+def started(mission, world=0, **settings):
+    env = Survey(mission=mission, **settings)
+    return env, jax.jit(env.reset)(Chance.of(0, world))
+
+
+def moved(state, drone, place):
+    """The fleet with one drone elsewhere."""
+    at = state.body.drones.position
+    there = Vec3(*(part.at[drone].set(x) for part, x in zip(at.parts, place, strict=True)))
+    return replace(state.body, drones=replace(state.body.drones, position=there), clock=state.body.clock + 0.2)
+
+
+# Countries
+
+
+def test_the_same_seed_draws_the_same_country_and_another_another():
+    land = MISSIONS["coverage"].land
+    draw = jax.jit(lambda world: land.draw(Chance.of(5, world), 16))
+    one, again, other = draw(0), draw(0), draw(1)
+    same = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), one, again)
+    assert all(jax.tree.leaves(same))
+    assert not np.allclose(one.buildings.centre.x, other.buildings.centre.x)
+
+
+@pytest.mark.parametrize("mission", MISSIONS)
+def test_everything_of_a_country_lies_within_its_fence_and_off_the_pads(mission):
+    plan = MISSIONS[mission]
+    land = plan.land
+    draw = jax.jit(jax.vmap(lambda world: land.draw(Chance.of(1, world), 16)))
+    country = draw(jnp.arange(200))
+    for place in (country.buildings.centre, country.trees.place, country.areas.centre, country.pads):
+        assert float(jnp.abs(place.x).max()) < land.east
+        assert float(jnp.abs(place.y).max()) < land.north
+    # No zone that must be kept out of reaches a pad.
+    gap = jnp.hypot(
+        country.zones.centre.x[:, :, None] - country.pads.x[:, None, :],
+        country.zones.centre.y[:, :, None] - country.pads.y[:, None, :],
+    )
+    strict = (country.zones.level >= HIGH)[:, :, None]
+    assert float(jnp.where(strict, gap - country.zones.radius[:, :, None], jnp.inf).min()) > 10.0
+
+
+def test_hills_are_nowhere_steeper_than_a_drone_climbs():
+    env, state = started("coverage")
+    x, y = jnp.meshgrid(jnp.linspace(-300.0, 300.0, 301), jnp.linspace(-300.0, 300.0, 301))
+    height = jax.jit(jax.vmap(jax.vmap(state.world.terrain)))(x, y)
+    assert float(height.max()) > 5.0
+    slope = float(jnp.abs(jnp.diff(height, axis=1)).max()) / 2.0
+    assert slope < 5.0 / 12.0 + 0.2
+
+
+def test_the_scenery_of_an_episode_gives_the_country_back():
+    env, state = started("transit")
+    kept = {name: np.asarray(value) for name, value in env.scenery(state).items()}
+    again = country_of(kept, env.plan.land, env.agents)
+    assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), again, state.world)))
+
+
+def test_a_zone_that_appears_is_told_of_before_it_is_in_force():
+    _, state = started("transit")
+    zones = state.world.zones
+    later = zones.begins > 0.0
+    assert int(later.sum()) == 4
+    np.testing.assert_allclose((zones.begins - zones.told)[later], 30.0, rtol=1e-5)
+
+
+# Restarts
+
+
+def test_a_drone_that_ended_starts_anew_and_the_others_go_on():
+    env, state = started("transit")
+    over = replace(state, terminated=jnp.arange(16) == 3, step=state.step + 7)
+    step = jax.jit(lambda s, a: advance(env, s, a, prepare(env, s)))
+    after = step(over, jnp.zeros((16, 4)))
+    assert int(after.step[3]) == 0
+    assert list(np.asarray(after.step[4:])) == [8] * 12
+    assert not bool(after.ended[3])
+    np.testing.assert_array_equal(after.world.buildings.height, state.world.buildings.height)
+    gone = np.hypot(*(np.asarray(a - b) for a, b in zip(after.body.drones.position.parts[:2], state.body.drones.position.parts[:2], strict=True)))  # fmt: skip
+    assert gone[3] > 5.0
+    assert gone[np.arange(16) != 3].max() < 3.0
+
+
+def test_a_country_is_replaced_when_its_life_is_over():
+    env, state = started("coverage")
+    old = replace(state, body=replace(state.body, clock=jnp.float32(1e4)))
+    step = jax.jit(lambda s, a: advance(env, s, a, prepare(env, s)))
+    ended = step(old, jnp.zeros((16, 4)))
+    assert bool(jnp.all(ended.truncated))
+    fresh = step(ended, jnp.zeros((16, 4)))
+    assert float(fresh.body.clock) == 0.0
+    assert not np.allclose(fresh.world.buildings.height, state.world.buildings.height)
+
+
+# Judging
+
+
+def test_entering_a_zone_in_force_ends_the_sortie_and_one_not_yet_in_force_does_not():
+    env, state = started("transit")
+    zones = state.world.zones
+    judge = jax.jit(env.judge)
+    for index, ends in ((0, True), (5, False)):
+        place = (float(zones.centre.x[index]), float(zones.centre.y[index]), 110.0)
+        after = judge(state, moved(state, 2, place))
+        assert bool(after.terminated[2]) is ends
+        assert bool(after.progress.entered[2]) is ends
+
+
+def test_arriving_at_the_goal_is_success():
+    env, state = started("transit")
+    goal = [float(part[4]) for part in state.progress.goal.parts]
+    after = jax.jit(env.judge)(state, moved(state, 4, (goal[0] - 3.0, goal[1], goal[2])))
+    assert bool(after.progress.success[4])
+    assert bool(after.terminated[4])
+    assert not bool(after.progress.success[5])
+
+
+def test_two_drones_whose_ways_cross_within_a_step_have_hit_each_other():
+    env, state = started("dwell")
+    at = state.body.drones.position
+    # They change places between two steps: at neither end are they near each other.
+    start = replace(state, body=moved(replace(state, body=moved(state, 0, (0.0, 0.0, 60.0))), 1, (2.4, 0.1, 60.0)))
+    swapped = moved(replace(start, body=moved(start, 0, (2.4, 0.0, 60.0))), 1, (0.0, 0.1, 60.0))
+    after = jax.jit(env.judge)(start, swapped)
+    assert list(np.asarray(after.progress.hit[:3])) == [True, True, False]
+    del at
+
+
+# Seeing
+
+
+def test_the_footprint_of_a_camera_that_looks_down_is_its_field_of_view():
+    lens, half = Lens(), 250.0
+    axes = Gimbal(jnp.float32(0.0), jnp.float32(math.pi / 2)).attitude(jnp.float32(0.0)).axes
+    rows = coverage.footprint(Vec3(0.0, 0.0, 50.0), axes, jnp.float32(0.0), half, lens)
+    seen = np.array([[int(row) >> k & 1 for k in range(coverage.SIDE)] for row in rows], bool)
+    centre = -half + (np.arange(coverage.SIDE) + 0.5) * 25.0
+    # Looking along east, the picture is 50 tan 45° to each side and 50 tan 30° ahead and behind.
+    expected = (np.abs(centre)[:, None] <= 50.0) & (np.abs(centre)[None, :] <= 50.0 * math.tan(math.pi / 6))
+    np.testing.assert_array_equal(seen, expected)
+
+
+def test_the_footprint_agrees_with_the_frustum_cell_by_cell():
+    lens, half, rng = Lens(reach=1e6), 200.0, np.random.default_rng(0)
+    cells = -half + (np.arange(coverage.SIDE) + 0.5) * (2 * half / coverage.SIDE)
+
+    @jax.jit
+    def both(eye, yaw, pitch):
+        axes = Gimbal(yaw, pitch).attitude(0.3).axes
+        rows = coverage.footprint(Vec3(*eye), axes, jnp.float32(0.0), half, lens)
+        bits = jnp.stack(rows)[:, None] >> jnp.arange(coverage.SIDE, dtype=jnp.uint32) & 1
+        x, y = jnp.meshgrid(jnp.asarray(cells, jnp.float32), jnp.asarray(cells, jnp.float32))
+        seen = axes.unrotate(Vec3(x, y, 0.0 * x) - Vec3(*eye))
+        return bits.astype(bool), lens.frames(seen)
+
+    for _ in range(30):
+        eye = jnp.asarray([*rng.uniform(-200, 200, 2), rng.uniform(20, 100)], jnp.float32)
+        got, wanted = both(eye, jnp.float32(rng.uniform(-3, 3)), jnp.float32(rng.uniform(0.6, math.pi / 2)))
+        assert int(jnp.sum(got != wanted)) <= 1
+
+
+def test_the_nearest_open_cell_is_the_nearest():
+    rng = np.random.default_rng(1)
+    find = jax.jit(lambda rows, place: coverage.nearest_open(rows, place, 250.0))
+    centre = -250.0 + (np.arange(coverage.SIDE) + 0.5) * 25.0
+    for share in (0.3, 0.9, 0.99):
+        seen = rng.random((coverage.SIDE, coverage.SIDE)) < share
+        seen[7, 11] = False
+        rows = tuple(jnp.uint32(sum(1 << k for k in range(coverage.SIDE) if row[k])) for row in seen)
+        place = rng.uniform(-250, 250, 2)
+        gaps = np.hypot(centre[None, :] - place[0], centre[:, None] - place[1])
+        way, there = find(rows, Vec2(*map(jnp.float32, place)))
+        assert bool(there)
+        # In its own row only the next open cell to either side is asked: that is the nearest of the row.
+        assert float(way.norm()) == pytest.approx(gaps[~seen].min(), abs=1e-2)
+
+
+def test_a_smaller_target_is_found_less_often_and_a_hidden_one_not_at_all():
+    detector = Detector()
+    odds = [float(detector.odds(jnp.float32(size))) for size in (4.0, 10.0, 20.0)]
+    assert odds[0] < 0.1 < odds[1] < 0.6 < odds[2]
+    _, state = started("coverage")
+    house = jax.tree.map(lambda x: x[0], state.world.buildings)
+    centre = house.centre
+    behind = Vec3(centre.x + 40.0, centre.y, jnp.float32(1.0))
+    eye = Vec3(centre.x - 40.0, centre.y, jnp.float32(3.0))
+    assert bool(state.world.hidden(eye, behind))
+    high = Vec3(centre.x + 40.0, centre.y, jnp.float32(150.0))
+    assert not bool(state.world.hidden(replace(eye, z=jnp.float32(150.0)), high))
+
+
+@pytest.mark.parametrize("mission", MISSIONS)
+def test_an_observation_is_its_named_parts(mission):
+    env, state = started(mission)
+    parts = jax.jit(env.parts)(state)
+    assert {name: part.shape for name, part in parts.items()} == {
+        name: (16, size) for name, size in observation.sizes(env.plan, False).items()
+    }
+    assert sum(part.shape[1] for part in parts.values()) == env.spec.observation
+    assert all(bool(jnp.isfinite(part).all()) for part in parts.values())
+
+
+def test_a_picture_shows_the_target_the_gimbal_is_turned_to():
+    env, state = started("dwell", sight="rgb")
+    picture = np.asarray(jax.jit(env.picture)(state))
+    red, green = picture & 0xFF, picture >> 8 & 0xFF
+    signal = (red > 120) & (green < 60)
+    # At the start the camera looks at where the target was reported: nearly every drone has it in view.
+    assert (signal.reshape(16, -1).sum(axis=1) > 0).mean() > 0.7
+
+
+# Behaviour
+
+
+def condition(**settings):
+    usual = dict(
+        battery=80.0, reserve=30.0, home=Vec3(100.0, 0.0, -50.0), height=50.0, done=False, lost=False
+    ) | settings  # fmt: skip
+    return Condition(**{k: v if isinstance(v, Vec3) else jnp.asarray(v) for k, v in usual.items()})
+
+
+@pytest.mark.parametrize(
+    ("mode", "now", "expected"),
+    [
+        (TAKE_OFF, {"height": 5.0}, TAKE_OFF),
+        (TAKE_OFF, {"height": 28.0}, MISSION),
+        (MISSION, {}, MISSION),
+        (MISSION, {"battery": 29.0}, RETURN),
+        (MISSION, {"done": True}, RETURN),
+        (RETURN, {"battery": 90.0}, RETURN),
+        (RETURN, {"home": Vec3(1.0, 1.0, -50.0)}, LAND),
+        (LAND, {"home": Vec3(4.0, 0.0, -20.0), "height": 20.0}, LAND),
+        (LAND, {"home": Vec3(8.0, 0.0, -20.0), "height": 20.0}, RETURN),
+        (LAND, {"home": Vec3(0.5, 0.0, 0.0), "height": 0.1}, LANDED),
+        (MISSION, {"battery": 4.0}, EMERGENCY),
+        (RETURN, {"lost": True}, EMERGENCY),
+        (EMERGENCY, {"lost": False}, RETURN),
+        (LANDED, {"battery": 4.0}, LANDED),
+    ],
+)
+def test_the_mode_that_follows(mode, now, expected):
+    assert int(Behaviour().next(jnp.int32(mode), condition(**now))) == expected
+
+
+def test_a_drone_takes_off_flies_home_and_lands_on_its_pad():
+    """With an empty battery it has nothing to do but to come back from where it took off to."""
+    env = replace(Survey(mission="coverage").exam(), gust=0.2)
+    state = jax.jit(env.reset)(Chance.of(0, 4))
+    assert float(jnp.max(state.body.drones.position.z - state.progress.home.z)) < 0.1
+
+    @jax.jit
+    def fly(state):
+        def tick(state, k):
+            go = jnp.where(k < 250, jnp.asarray([0.8, 0.1, 0.0, 0.0]), 0.0)
+            spent = jnp.where(k == 250, 16.0, state.progress.battery)
+            state = replace(state, progress=replace(state.progress, battery=spent))
+            over = state.ended
+            after = env.step(state, jnp.broadcast_to(go, (16, 4)))
+            kept = jnp.where(over, state.progress.mode, after.progress.mode)
+            return replace(after, terminated=after.terminated | over, progress=replace(after.progress, mode=kept)), kept
+
+        return jax.lax.scan(tick, state, jnp.arange(1200))
+
+    after, modes = fly(state)
+    for mode in (TAKE_OFF, MISSION, RETURN, LAND, LANDED):
+        assert int(jnp.sum(jnp.any(modes == mode, axis=0))) >= 14
+    home = after.progress.home - after.body.drones.position
+    away = jnp.hypot(home.x, home.y)
+    assert float(jnp.median(away)) < 3.0
+
+
+# Scripts
+
+
+def test_every_baseline_and_profile_gives_actions_of_its_task():
+    scripts = {(m, n): s for m, some in BASELINES.items() for n, s in some.items()}
+    scripts |= {("dwell", name): profile(name) for name in PATHS}
+    for (mission, _), script in scripts.items():
+        env, state = started(mission)
+        actions = fly_script(script, env, state)
+        assert actions.shape == (16, env.spec.action.size)
+        assert bool(jnp.isfinite(actions).all())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"mission": "transitt"}, "there is no mission 'transitt'.*transit"),
+        ({"agents": 1}, "2 to 32"),
+        ({"sight": "lidar"}, "sight is one of"),
+        ({"outage": 1.5}, "probability"),
+        ({"control_rate": 100}, "between 2 and 50"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_words(settings, words):
+    with pytest.raises(ValueError, match=words):
+        Survey(**settings)
