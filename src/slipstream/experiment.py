@@ -138,5 +138,11 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "survey-multi": replace(survey, task=Survey(mission="multi-objective")),
     "survey-search": replace(survey, task=Survey(mission="search")),
     "survey-dwell": replace(survey, task=Survey(mission="dwell")),
+    "dwell-vision": replace(
+        survey,
+        task=Survey(mission="dwell", sight="rgb", pixels=48, interval=2),
+        learner=replace(survey.learner, block=16),
+        steps=1_500_000,
+    ),
 }
 """What `slipstream train` knows by name."""

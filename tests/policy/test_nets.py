@@ -1,10 +1,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from slipstream.env import Box, Discrete, Spec
 from slipstream.policy.actor_critic import ActorCritic
-from slipstream.policy.nets import Mlp, Normaliser
+from slipstream.policy.nets import EYES, Mlp, Normaliser
 
 
 def test_a_normaliser_knows_the_mean_and_variance_of_all_it_saw():
@@ -54,3 +55,21 @@ def test_an_untrained_policy_prefers_nothing():
 def test_the_layers_of_a_network_are_orthogonal_at_the_start():
     layer = Mlp.init(jax.random.key(0), (8, 8, 2)).layers[0]
     np.testing.assert_allclose(layer.weight.T @ layer.weight, 2.0 * np.eye(8), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", EYES)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_eyes_read_a_batch_as_they_read_one_picture(kind, channels):
+    eyes = EYES[kind].init(jax.random.key(1), (32, 40, channels))
+    words = jax.random.bits(jax.random.key(2), (3, 2, 32, 40), jnp.uint32)
+    frames = words & 0xFFFFFF if channels == 3 else (words & 0xFF).astype(jnp.uint8)
+    sights = jax.jit(lambda x: eyes(x))(frames)
+    assert sights.shape == (3, 2, 64)
+    np.testing.assert_allclose(sights[2, 1], eyes(frames[2, 1]), atol=1e-5)
+    assert float(jnp.abs(sights[0, 0] - sights[1, 0]).max()) > 1e-3
+
+
+@pytest.mark.parametrize(("kind", "frame"), [("patches", (33, 40, 3)), ("convolutions", (8, 8, 1))])
+def test_a_picture_that_eyes_cannot_read_is_refused(kind, frame):
+    with pytest.raises(ValueError, match="picture of"):
+        EYES[kind].init(jax.random.key(0), frame)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..chance import Chance
 from ..env import Env, Picture, Seeing, Spec
 from ..policy.actor_critic import ActorCritic
-from ..policy.nets import ACTIVATIONS, Normaliser, patch_edge
+from ..policy.nets import ACTIVATIONS, EYES, Normaliser
 from ..struct import struct
 from .returns import advantages
 from .rollout import Moment, Seen, Tally, aged, rollout
@@ -86,6 +86,8 @@ class Ppo:
     """normalise observations by their running mean and variance, and returns likewise"""
     block: int = 64
     """rows that are shuffled together"""
+    eyes: Literal["patches", "convolutions"] = "patches"
+    """how pictures are read: by matrix products, which suit a CPU, or by convolutions, which suit an accelerator"""
 
     def __post_init__(self) -> None:
         if min(self.worlds, self.length, self.epochs, self.minibatches, self.block) < 1:
@@ -96,6 +98,8 @@ class Ppo:
             raise ValueError("hidden needs at least one layer, such as 64 64")
         if self.activation not in ACTIVATIONS:
             raise ValueError(f"activation {self.activation} is not known; choose from {', '.join(ACTIVATIONS)}")
+        if self.eyes not in EYES:
+            raise ValueError(f"eyes are {' or '.join(EYES)}, not '{self.eyes}'")
         if not 0.0 < self.settle < 1.0:
             raise ValueError("settle lies between 0 and 1")
         if self.rate <= 0.0 or self.spread <= 0.0:
@@ -106,7 +110,7 @@ class Ppo:
         if self.length % spec.interval:
             raise ValueError(f"{self.length} steps are no whole number of pictures, one every {spec.interval}")
         if spec.frame:
-            patch_edge(spec.frame)
+            jax.eval_shape(lambda: EYES[self.eyes].init(jax.random.key(0), spec.frame))  # refuses what it cannot read
         rows = self.worlds // devices * spec.agents * (self.length // spec.interval)
         if rows % (self.minibatches * self.block):
             what = "pictures" if spec.frame else "rows"
@@ -124,7 +128,7 @@ class Ppo:
         """The start, for the worlds of those indices: the same for a world wherever it lives."""
         key = jax.random.key(seed)
         key, weights = jax.random.split(key)
-        policy = ActorCritic.init(weights, env.spec, self.hidden, self.activation, self.shared, self.spread)
+        policy = ActorCritic.init(weights, env.spec, self.hidden, self.activation, self.shared, self.spread, self.eyes)
         seed = jnp.asarray(seed, jnp.uint32)
         agents = env.spec.agents
         own = jax.vmap(partial(Chance.of, seed ^ jnp.uint32(0x5EED)))

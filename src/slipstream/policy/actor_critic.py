@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..env import ActionSpace, Box, Picture, Spec
 from ..struct import static, struct
 from .distributions import Distribution, distribution, head_size
-from .nets import Mlp, Normaliser, Patches
+from .nets import EYES, Eyes, Mlp, Normaliser
 
 Sight = Float[Array, "*b e"] | None
 AGE = 2
@@ -29,7 +29,7 @@ class ActorCritic:
     log_std: Float[Array, "s"]
     normaliser: Normaliser
     worth: Normaliser  # of returns: the critic speaks in units of their spread
-    eyes: Patches | None
+    eyes: Eyes | None
     space: ActionSpace = static()
 
     @classmethod
@@ -41,11 +41,12 @@ class ActorCritic:
         activation: str = "tanh",
         shared: bool = False,
         spread: float = 1.0,
+        eyes_kind: str = "patches",
     ) -> "ActorCritic":
         trunk_key, actor_key, critic_key = jax.random.split(key, 3)
         size, eyes = spec.observation, None
         if spec.frame:
-            eyes = Patches.init(jax.random.fold_in(key, 1), spec.frame)
+            eyes = EYES[eyes_kind].init(jax.random.fold_in(key, 1), spec.frame)
             size += AGE + eyes.joined.bias.size
         trunk = Mlp.init(trunk_key, (size, *hidden), activation, 2.0**0.5) if shared else None
         sizes = (hidden[-1],) if shared else (size, *hidden)

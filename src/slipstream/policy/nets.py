@@ -90,6 +90,49 @@ class Patches:
         return jnp.tanh(self.joined(jax.nn.relu(patches).reshape(*batch, -1)))
 
 
+@struct
+class Convolutions:
+    """A picture as a few numbers, by three convolutions that each halve it or more: what an accelerator does best."""
+
+    filters: tuple[Float[Array, "h w i o"], ...]
+    biases: tuple[Float[Array, "o"], ...]
+    joined: Linear
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, frame: tuple[int, int, int], size: int = 64) -> "Convolutions":
+        height, width, channels = frame
+        if min(height, width) < 16:
+            raise ValueError(f"convolutions need a picture of at least 16 x 16 pixels, not {width} x {height}")
+        keys = jax.random.split(key, len(LAYERS) + 1)
+        filters, depth = [], channels
+        for part, (edge, _, out) in zip(keys, LAYERS, strict=False):
+            flat = jax.nn.initializers.orthogonal(2.0**0.5)(part, (edge * edge * depth, out))
+            filters.append(flat.reshape(edge, edge, depth, out))
+            depth = out
+        for _, stride, _ in LAYERS:
+            height, width = -(-height // stride), -(-width // stride)
+        joined = Linear.init(keys[-1], height * width * depth, size, 1.0)
+        return cls(tuple(filters), tuple(jnp.zeros(out) for *_, out in LAYERS), joined)
+
+    def __call__(self, frame: Picture) -> Float[Array, "*b e"]:
+        *batch, height, width = frame.shape
+        channels = self.filters[0].shape[2]
+        bytes_ = [(frame.reshape(-1, height, width) >> (8 * c)) & 0xFF for c in range(channels)]
+        x = jnp.stack(bytes_, axis=-1).astype(jnp.int32).astype(jnp.float32) * (1.0 / 255.0) - 0.5
+        for kernel, bias, (_, stride, _) in zip(self.filters, self.biases, LAYERS, strict=True):
+            x = jax.lax.conv_general_dilated(
+                x, kernel, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+            x = jax.nn.relu(x + bias)
+        return jnp.tanh(self.joined(x.reshape(*batch, -1)))
+
+
+LAYERS = ((8, 4, 16), (4, 2, 32), (3, 1, 32))
+"""Edge, stride and filters of each convolution."""
+Eyes = Patches | Convolutions
+EYES: dict[str, type[Patches] | type[Convolutions]] = {"patches": Patches, "convolutions": Convolutions}
+
+
 def patch_edge(frame: tuple[int, int, int]) -> int:
     """The edge of the patches a picture divides into."""
     height, width, _ = frame

@@ -515,10 +515,11 @@ class Survey:
         if plan.own:
             now, chance = self._dwell(now, drone, gimbal, number, country, clock, chance)
             reward = reward + plan.view_reward * dt * (now.quality + (now.quality >= GOOD))
-            done = now.best_dwell >= plan.dwell
+            # The sortie goes on: an end that took away what a good view still pays would be put off for ever.
+            dwelt = now.best_dwell >= plan.dwell
             failed = failed | (now.unseen > 5.0)
-            now = replace(now, success=done & ~failed)
-            reward = reward + plan.finish_reward * (done & ~failed)
+            now = replace(now, success=dwelt & ~now.entered & ~now.hit)
+            reward = reward + plan.finish_reward * (dwelt & (sortie.best_dwell < plan.dwell))
         if plan.value:
             left = self._achievable(country)
             done = now.value >= left
