@@ -36,3 +36,10 @@ def test_training_and_evaluating_takes_ten_lines(tmp_path):
 
     train_and_evaluate.main(tmp_path / "run", 300_000)
     assert (tmp_path / "run/episodes/fast/summary.json").exists()
+
+
+def test_a_scripted_profile_is_filmed(tmp_path):
+    import flight_profile
+
+    flight_profile.main("gimbal", str(tmp_path / "gimbal.mp4"), "2")
+    assert (tmp_path / "gimbal.mp4").stat().st_size > 10_000

@@ -29,6 +29,7 @@ from .geometry import Quat, Vec3
 from .learn.rollout import WINDOW, in_blocks, rollout, with_restarts
 from .sensors.camera import Camera, View
 from .sensors.scene import Colour, Ground, Scene, daylight, shapes
+from .tasks.racing import Racing
 from .training import trainer_of
 
 REPEATS = 5
@@ -107,7 +108,7 @@ def worlds_of(env: Env[Any], indices: Any) -> tuple[Any, Chance]:
 
 
 def sim_rate(env: Env[Any], worlds: int, steps: int, observe: bool = True) -> tuple[float, float]:
-    """World-steps a second and a CPU-second, on all devices."""
+    """Steps of all agents a second and a CPU-second, on all devices."""
     mesh = device.mesh()
     if worlds % mesh.size:
         raise ValueError(f"{worlds} worlds do not divide over {mesh.size} devices")
@@ -120,22 +121,25 @@ def sim_rate(env: Env[Any], worlds: int, steps: int, observe: bool = True) -> tu
     indices = jnp.arange(worlds)
     jax.block_until_ready(program(indices))
     wall, cpu = timed(lambda: program(indices), 4 * REPEATS)
-    return worlds * steps / wall, worlds * steps / cpu
+    done = worlds * steps * env.spec.agents
+    return done / wall, done / cpu
 
 
 def sim(task: str, worlds: int, say: Say) -> dict[str, Any]:
     """The whole step of a task, and its dynamics beside the C++ limit."""
     env = TASKS[task]()
-    steps = max(2, 2_000_000 // worlds // WINDOW) * WINDOW
+    agents = env.spec.agents
+    steps = max(2, 2_000_000 // (worlds * agents) // WINDOW) * WINDOW
     rate, cpu_rate = sim_rate(env, worlds, steps)
     result: dict[str, Any] = {
         "task": task,
         "worlds": worlds,
+        "agents": agents,
         "devices": device.mesh().size,
         "steps_per_second": round(rate),
         "steps_per_cpu_second": round(cpu_rate),
     }
-    return result | limit_ratio(worlds, say)
+    return result | limit_ratio(worlds, say) if isinstance(env, Racing) else result
 
 
 def limit_ratio(worlds: int, say: Say) -> dict[str, Any]:

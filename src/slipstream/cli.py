@@ -24,7 +24,7 @@ USAGE = """usage: slipstream COMMAND [options]
   video RUN              film it
   report RUN             one self-contained HTML page
   pipeline PRESET        train, evaluate, video and report in one go
-  bench [sim|train|memory]   throughput here, and where the time goes
+  bench [WHAT]           throughput here: sim, render, act, train or memory
   doctor                 what is installed and what is missing, in words
 
 slipstream COMMAND --help tells more. Exit codes: 0 done, 1 the work failed, 2 the request was wrong."""
@@ -314,7 +314,8 @@ class Bench:
     """sim: worlds alone; render: cameras alone; act: with a policy; train: learning too; memory: what a world takes"""
     task: str = "racing"
     preset: str = "racing"
-    worlds: int = 4096
+    worlds: int = 0
+    """how many; 0 is as many as make 4096 agents, and for memory the preset's"""
     devices: int | None = None
     """0 is all of them; without this, all for act and train, as training has them, and one for the others"""
     epochs: int = 0
@@ -340,22 +341,27 @@ def command_bench(words: list[str]) -> int:
         raise RequestError(f"there is no task '{request.task}'{nearest(request.task, TASKS)}")
     if request.preset not in PRESETS:
         raise RequestError(f"there is no preset '{request.preset}'{nearest(request.preset, PRESETS)}")
-    for name in ("worlds", "cameras", "width", "height", "shapes"):
+    for name in ("cameras", "width", "height", "shapes"):
         if getattr(request, name) < 1:
             raise RequestError(f"--{name} must be at least 1")
+    if request.worlds < 0:
+        raise RequestError("--worlds must not be negative")
     configure((0 if request.what in ("act", "train") else 1) if request.devices is None else request.devices)
     from . import bench
 
+    worlds = request.worlds
     if request.what == "sim":
-        result = bench.sim(request.task, request.worlds, say)
+        result = bench.sim(request.task, worlds or 4096 // TASKS[request.task]().spec.agents, say)
     elif request.what == "render":
         result = bench.render(request.cameras, request.width, request.height, request.shapes)
     elif request.what == "act":
-        result = bench.act(request.preset, request.worlds, request.sight, request.pixels)
+        result = bench.act(
+            request.preset, worlds or 4096 // PRESETS[request.preset].task.spec.agents, request.sight, request.pixels
+        )
     elif request.what == "train":
         result = bench.train(request.preset, request.epochs, request.minibatches)
     else:
-        result = bench.memory(request.preset, request.worlds, say)
+        result = bench.memory(request.preset, worlds or PRESETS[request.preset].learner.worlds, say)
     give(result, request.json, lambda: print("\n".join(f"{k:24} {v}" for k, v in result.items())))
     return 0
 
@@ -377,6 +383,7 @@ def command_list(words: list[str]) -> int:
     from .evaluate.episode import PLANTS
     from .experiment import LEARNERS, PRESETS, TASKS
     from .tasks.racing import TRACKS
+    from .tasks.survey import MISSIONS
 
     devices = [f"{d.platform}:{d.device_kind}" for d in jax.devices()]
     result = {
@@ -385,6 +392,7 @@ def command_list(words: list[str]) -> int:
         "algorithms": list(LEARNERS),
         "plants": list(PLANTS),
         "tracks": list(TRACKS),
+        "missions": list(MISSIONS),
         "vehicles": list(VEHICLES),
         "actions": list(CONTROLS),
         "devices": devices,
@@ -392,9 +400,9 @@ def command_list(words: list[str]) -> int:
 
     def words_for() -> None:
         for name, preset in PRESETS.items():
-            task = type(preset.task).__name__
-            print(f"preset     {name:20} {task} on '{preset.task.track}', {preset.steps / 1e6:.0f} M steps")
-        for name in ("tasks", "algorithms", "plants", "tracks", "vehicles", "actions", "devices"):
+            steps = preset.steps * preset.task.spec.agents / 1e6
+            print(f"preset     {name:20} {preset.task.about}, {steps:.0f} M steps")
+        for name in ("tasks", "algorithms", "plants", "tracks", "missions", "vehicles", "actions", "devices"):
             print(f"{name:10} {', '.join(result[name])}")
 
     give(result, request.json, words_for)

@@ -25,7 +25,7 @@ from slipstream.tasks.survey.behaviour import (
     Behaviour,
     Condition,
 )
-from slipstream.tasks.survey.scripted import BASELINES, PATHS, fly_script, profile
+from slipstream.tasks.survey.scripted import BASELINES, PROFILES, fly_script
 from slipstream.tasks.survey.world import HIGH, country_of
 
 
@@ -73,7 +73,7 @@ def test_everything_of_a_country_lies_within_its_fence_and_off_the_pads(mission)
 
 
 def test_hills_are_nowhere_steeper_than_a_drone_climbs():
-    env, state = started("coverage")
+    _, state = started("coverage")
     x, y = jnp.meshgrid(jnp.linspace(-300.0, 300.0, 301), jnp.linspace(-300.0, 300.0, 301))
     height = jax.jit(jax.vmap(jax.vmap(state.world.terrain)))(x, y)
     assert float(height.max()) > 5.0
@@ -108,7 +108,8 @@ def test_a_drone_that_ended_starts_anew_and_the_others_go_on():
     assert list(np.asarray(after.step[4:])) == [8] * 12
     assert not bool(after.ended[3])
     np.testing.assert_array_equal(after.world.buildings.height, state.world.buildings.height)
-    gone = np.hypot(*(np.asarray(a - b) for a, b in zip(after.body.drones.position.parts[:2], state.body.drones.position.parts[:2], strict=True)))  # fmt: skip
+    moved_by = after.body.drones.position - state.body.drones.position
+    gone = np.hypot(moved_by.x, moved_by.y)
     assert gone[3] > 5.0
     assert gone[np.arange(16) != 3].max() < 3.0
 
@@ -149,13 +150,11 @@ def test_arriving_at_the_goal_is_success():
 
 def test_two_drones_whose_ways_cross_within_a_step_have_hit_each_other():
     env, state = started("dwell")
-    at = state.body.drones.position
     # They change places between two steps: at neither end are they near each other.
     start = replace(state, body=moved(replace(state, body=moved(state, 0, (0.0, 0.0, 60.0))), 1, (2.4, 0.1, 60.0)))
     swapped = moved(replace(start, body=moved(start, 0, (2.4, 0.0, 60.0))), 1, (0.0, 0.1, 60.0))
     after = jax.jit(env.judge)(start, swapped)
     assert list(np.asarray(after.progress.hit[:3])) == [True, True, False]
-    del at
 
 
 # Seeing
@@ -245,9 +244,8 @@ def test_a_picture_shows_the_target_the_gimbal_is_turned_to():
 
 
 def condition(**settings):
-    usual = dict(
-        battery=80.0, reserve=30.0, home=Vec3(100.0, 0.0, -50.0), height=50.0, done=False, lost=False
-    ) | settings  # fmt: skip
+    usual = {"battery": 80.0, "reserve": 30.0, "home": Vec3(100.0, 0.0, -50.0), "height": 50.0}
+    usual |= {"done": False, "lost": False} | settings
     return Condition(**{k: v if isinstance(v, Vec3) else jnp.asarray(v) for k, v in usual.items()})
 
 
@@ -306,7 +304,7 @@ def test_a_drone_takes_off_flies_home_and_lands_on_its_pad():
 
 def test_every_baseline_and_profile_gives_actions_of_its_task():
     scripts = {(m, n): s for m, some in BASELINES.items() for n, s in some.items()}
-    scripts |= {("dwell", name): profile(name) for name in PATHS}
+    scripts |= {("free", name): profile for name, profile in PROFILES.items()}
     for (mission, _), script in scripts.items():
         env, state = started(mission)
         actions = fly_script(script, env, state)

@@ -35,9 +35,7 @@ def adversary(task, state, number, noise):
     to_zone = nearest(country.zones, lambda z: Vec3(z.centre.x - here.x, z.centre.y - here.y, 0.0 * here.x))
     to_house = nearest(country.buildings, lambda b: -b.outward(here))
     fleet = (state.body.drones.position, jnp.arange(task.agents))
-    to_drone = nearest(
-        fleet, lambda f: jax.tree.map(lambda x: jnp.where(f[1] == number, 1e4, x), f[0] - here)
-    )
+    to_drone = nearest(fleet, lambda f: jax.tree.map(lambda x: jnp.where(f[1] == number, 1e4, x), f[0] - here))
     wishes = [
         to_zone, to_house, to_drone, Vec3(0.0, 0.0, -1.0), Vec3(0.0, 0.0, 1.0), Vec3(1.0, 0.1, 0.0),
         Vec3(0.1, -1.0, -0.3),

@@ -35,6 +35,11 @@ class Plant(Protocol):
 class Task(Env[Any], Protocol):
     """A task that a plant can be scored by: it commands and judges, and does not care who moved the body."""
 
+    @property
+    def about(self) -> str:
+        """In a few words."""
+        ...
+
     def exam(self) -> "Task":
         """The task as it is evaluated."""
         ...

@@ -94,8 +94,8 @@ class Patches:
 class Convolutions:
     """A picture as a few numbers, by three convolutions that each halve it or more: what an accelerator does best."""
 
-    filters: tuple[Float[Array, "h w i o"], ...]
-    biases: tuple[Float[Array, "o"], ...]
+    filters: tuple[Float[Array, "..."], ...]  # lines, columns, channels in and out
+    biases: tuple[Float[Array, "..."], ...]
     joined: Linear
 
     @classmethod

@@ -86,6 +86,19 @@ def svg(body: str, width: float, height: float) -> str:
     return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" xmlns="http://www.w3.org/2000/svg">{body}</svg>'
 
 
+STYLE = (
+    "<style>.grid{stroke:#e2e8f0}text{font:12px system-ui,sans-serif;fill:#475569}.name{fill:#334155}"
+    ".mid{text-anchor:middle}.end{text-anchor:end}</style>"
+)
+
+
+def beside(plots: Sequence[str]) -> str:
+    """Several charts in one picture that stands on its own."""
+    inner = "".join(f'<g transform="translate({k * WIDTH} 0)">{plot}</g>' for k, plot in enumerate(plots))
+    sized = inner.replace("<svg viewBox", f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox')
+    return svg(STYLE + sized, WIDTH * len(plots), HEIGHT)
+
+
 def lines(
     series: dict[str, tuple[Sequence[float], Sequence[float | None]]],
     x_name: str,

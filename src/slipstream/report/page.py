@@ -40,7 +40,7 @@ code,pre{font:13px ui-monospace,monospace;background:#f1f5f9;border-radius:5px}c
 details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}
 </style></head><body><main>
 <h1>{{ name }}</h1>
-<p class="lead">{{ task }} with {{ learner }}, {{ worlds }} worlds on {{ devices }}, {{ steps }} steps in {{ wall }}.</p>
+<p class="lead">{{ task|capitalize }}. {{ learner }}, {{ worlds }} worlds on {{ devices }}, {{ steps }} steps in {{ wall }}.</p>
 <div class="tiles">{% for value, text in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ text }}</span></div>{% endfor %}</div>
 {% for title, data in videos %}<section><h2>{{ title }}</h2>
 <video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
@@ -100,7 +100,7 @@ def page(run: Run) -> str:
         learner=settings["learner"]["name"].upper(),
         worlds=settings["learner"]["worlds"],
         devices=f"{jax.default_backend()}",
-        steps=charts.label(last.get("step", 0)),
+        steps=charts.label(last.get("step", 0) * experiment.task.spec.agents),
         wall=minutes(last.get("seconds", 0.0)),
         tiles=tiles(summary, last, words),
         film_note=words.film,

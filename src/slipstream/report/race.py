@@ -30,7 +30,7 @@ PAPER, FRAME, NEXT, INK = (247, 249, 252), (71, 85, 105), (234, 88, 12), (15, 23
 
 def words(task: Racing) -> Words:
     return Words(
-        task=f"racing on the track ‘{task.track}’",
+        task=task.about,
         attempts="starts",
         success="finish a lap",
         film="Left: from above, trails coloured by speed. Right: behind the leading drone; its next gate is orange; "

@@ -38,6 +38,7 @@ SUCCESS = {
     "search": "cover 85 %, find 80 % of the targets and land at home with their reserve",
     "multi-objective": "view 80 % of the value there is and never come under a high threat",
     "dwell": "keep a good view of their target for 30 s without a break",
+    "free": "succeed, since nothing was asked",
 }
 SPREADS = {
     "duration": "seconds in the air", "battery": "battery left, %", "coverage": "share covered",
@@ -47,7 +48,7 @@ SPREADS = {
 
 def words(task: Survey) -> Words:
     return Words(
-        task=f"survey, mission {task.mission}, {task.agents} drones in each world,",
+        task=task.about,
         attempts="sorties",
         success=SUCCESS[task.mission],
         film="Left: every drone's camera, with its reward and what it has found; a green dot marks a picture taken on "

@@ -105,6 +105,15 @@ class Camera:
         return finish(scene, view, s, word)
 
 
+SIZES = {
+    "80x80": Camera(80, 80),
+    "128x128": Camera(128, 128),
+    "320x240": Camera(320, 240),
+    "640x480": Camera(640, 480),
+}
+"""The first two are meant for training, the others for evaluation."""
+
+
 @lru_cache
 def renderer(camera: Camera) -> Callable[[Scene, View], Frame]:
     """All cameras of all worlds: scenes have an axis of worlds, views and frames axes of worlds and cameras.

@@ -199,6 +199,12 @@ class Racing:
         size = 20 if self.observation == "original" else 26 + 6 * (self.agents > 1)
         return Spec(size, spaces[self.space], self.control_dt, self.agents)
 
+    @property
+    def about(self) -> str:
+        """In a few words."""
+        seeing = f", by a {self.sight} camera" if self.sight != "none" else ""
+        return f"racing on the track ‘{self.track}’{seeing}"
+
     def exam(self) -> "Racing":
         """The task as it is evaluated: attempts run their full time."""
         return replace(self, practice_limit=0.0)

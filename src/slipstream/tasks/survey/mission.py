@@ -1,6 +1,6 @@
 """The missions: what a drone is sent out for, what it gets for it, and when it has done it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .world import Land
@@ -127,10 +127,14 @@ dwell = Mission(
     end_reward=-2.0,
 )  # fmt: skip
 
+free = replace(dwell, time_limit=120.0, dwell=0.0, view_reward=0.0, finish_reward=0.0)
+"""Nothing is asked: for scripted flights."""
+
 MISSIONS = {
     "transit": transit,
     "coverage": coverage,
     "multi-objective": objectives,
     "search": search,
     "dwell": dwell,
+    "free": free,
 }

@@ -5,6 +5,7 @@ A script is a function of the whole state and of the number of a drone, and give
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics.velocity import Glide, Handling, wrapped
+from ...dynamics.velocity import Gimbal, Glide, Handling, wrapped
 from ...geometry import Scalar, Vec2, Vec3, sin_cos
 from .observation import aimed, bits, turned_to
 from .world import HIGH, Target, Zone, fold
@@ -140,7 +141,6 @@ BASELINES: dict[str, dict[str, Script]] = {
     "coverage": {"lawn-mower": lawn_mower},
     "search": {"lawn-mower": lawn_mower},
     "multi-objective": {"greedy-value": greedy_value},
-    "dwell": {},
 }
 """What each mission's policy is measured against."""
 
@@ -148,36 +148,41 @@ BASELINES: dict[str, dict[str, Script]] = {
 # Profiles
 
 
-def profile(name: str) -> Script:
-    """A flight for validation: a path over the ground and a way to look, as functions of time."""
-    height, path, look = PATHS[name]
+Path = Callable[[Scalar], Vec2]
+Look = Callable[[Scalar], tuple[Scalar, Gimbal]]
 
-    def script(task: "Survey", state: "SurveyState", number: Array) -> Array:
+
+@dataclass(frozen=True)
+class Profile:
+    """A flight for validation: how high, along which path over the ground, and where to look, by the time."""
+
+    height: float
+    path: Path
+    look: Look | None = None
+    """heading and gimbal; None keeps the camera on the drone's own target"""
+
+    def __call__(self, task: "Survey", state: "SurveyState", number: Array) -> Array:
+        """The action of one drone; the task must leave the gimbal to the policy, as the mission free does."""
         drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
-        gimbal = of(state.body.gimbals, number)
-        time = of(state.step, number).astype(jnp.float32) * task.dt  # pyright: ignore[reportAttributeAccessIssue]
+        gimbal: Gimbal = of(state.body.gimbals, number)  # pyright: ignore[reportAssignmentType]
         start: Vec3 = of(state.progress.home, number)  # pyright: ignore[reportAssignmentType]
-        off = path(time)
+        time = of(state.step, number).astype(jnp.float32) * task.dt  # pyright: ignore[reportAttributeAccessIssue]
+        off = self.path(time)
         ground = state.world.terrain(drone.position.x, drone.position.y)
-        go = towards(drone, Vec3(start.x + 60.0 + off.x, start.y + off.y, ground + height), 12.0)
-        yaw, down = look(time)
-        if task.plan.own:
+        go = towards(drone, Vec3(start.x + 60.0 + off.x, start.y + off.y, ground + self.height), 12.0)
+        if self.look is None:
             track: Vec3 = of(state.progress.track, number)  # pyright: ignore[reportAssignmentType]
-            wanted = aimed(drone, track)
-            turned = turned_to(gimbal, wanted, GIMBAL_RATE, task.dt)  # pyright: ignore[reportArgumentType]
+            yaw, wanted = drone.yaw, aimed(drone, track)
         else:
-            turned = None
-        del down
-        return action(task, drone, go, yaw, turned)
-
-    return script
+            yaw, wanted = self.look(time)
+        return action(task, drone, go, yaw, turned_to(gimbal, wanted, GIMBAL_RATE, task.dt))
 
 
-def line(speed: float) -> Callable[[Scalar], Vec2]:
+def line(speed: float) -> Path:
     return lambda time: Vec2(speed * time, 0.0 * time)
 
 
-def square(edge: float, speed: float) -> Callable[[Scalar], Vec2]:
+def square(edge: float, speed: float) -> Path:
     def at(time: Scalar) -> Vec2:
         path = speed * time / edge
         side = path - 4.0 * jnp.floor(path / 4.0)
@@ -188,7 +193,7 @@ def square(edge: float, speed: float) -> Callable[[Scalar], Vec2]:
     return at
 
 
-def eight(size: float, speed: float) -> Callable[[Scalar], Vec2]:
+def eight(size: float, speed: float) -> Path:
     def at(time: Scalar) -> Vec2:
         sin, cos = sin_cos(speed * time / size)
         return Vec2(size * sin, size * sin * cos)
@@ -196,20 +201,20 @@ def eight(size: float, speed: float) -> Callable[[Scalar], Vec2]:
     return at
 
 
-def steady(down: float) -> Callable[[Scalar], tuple[Scalar, Scalar]]:
-    return lambda time: (0.0 * time, down + 0.0 * time)
+def looking(turn: float = 0.0, pan: float = 0.0, down: float = 0.8, nod: float = 0.0) -> Look:
+    """Turning with the vehicle at `turn`, panning at `pan` (rad/s), and nodding by so much about a look down."""
+
+    def at(time: Scalar) -> tuple[Scalar, Gimbal]:
+        return wrapped(turn * time), Gimbal(wrapped(pan * time), down + nod * sin_cos(0.5 * time)[0])
+
+    return at
 
 
-def panning(rate: float, down: float) -> Callable[[Scalar], tuple[Scalar, Scalar]]:
-    return lambda time: (wrapped(rate * time), down + 0.0 * time)
-
-
-PATHS: dict[str, tuple[float, Callable[[Scalar], Vec2], Callable[[Scalar], tuple[Scalar, Scalar]]]] = {
-    "detection": (50.0, line(0.0), panning(0.3, 0.8)),
-    "tracking": (60.0, line(2.5), steady(0.8)),
-    "navigation": (60.0, square(120.0, 6.0), steady(0.4)),
-    "gimbal": (30.0, line(0.0), panning(0.6, 0.5)),
-    "stress": (50.0, eight(80.0, 4.0), steady(0.5)),
-    "full": (75.0, square(400.0, 8.0), panning(0.05, 0.9)),
+PROFILES: dict[str, Profile] = {
+    "detection": Profile(50.0, line(0.0), looking(turn=0.3)),
+    "tracking": Profile(60.0, line(2.5)),
+    "navigation": Profile(60.0, square(120.0, 6.0), looking(down=0.4)),
+    "gimbal": Profile(30.0, line(0.0), looking(pan=0.6, down=0.6, nod=0.5)),
+    "stress": Profile(50.0, eight(80.0, 4.0), looking(turn=0.8, pan=-0.8, down=0.5)),
+    "full": Profile(75.0, square(400.0, 8.0), looking(pan=0.2, down=0.9, nod=0.3)),
 }
-"""Height, path and look of each profile."""

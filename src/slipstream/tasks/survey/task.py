@@ -91,7 +91,7 @@ class Survey:
     """Survey a country with a fleet: every drone has its own mission, camera, reward and end."""
 
     mission: str = "transit"
-    """transit, coverage, multi-objective, search or dwell"""
+    """transit, coverage, multi-objective, search, dwell, or free (nothing is asked)"""
     agents: int = 16
     """drones in one world"""
     sight: Literal["none", "rgb", "depth"] = "none"
@@ -183,6 +183,12 @@ class Survey:
             frame=frame,
             interval=self.interval if frame else 1,
         )
+
+    @property
+    def about(self) -> str:
+        """In a few words."""
+        seeing = f", by {self.sight} cameras" if self.sight != "none" else ""
+        return f"survey: {self.mission}, {self.agents} drones in each world{seeing}"
 
     def exam(self) -> "Survey":
         """The mission as it is evaluated: from the pads, in a country that stays."""
@@ -391,7 +397,7 @@ class Survey:
         # On the way to its goal a drone need not keep what it takes to get there against a head wind.
         spare = 1.0 if plan.transit else 1.3
         reserve = 10.0 + spare * self.discharge * country.drain * way.norm() / self.behaviour.return_speed
-        done = sortie.success
+        done = jnp.zeros_like(sortie.hit)
         if plan.returns:
             done = self._surveyed(sortie)
             # What must be left at home is kept for it.
@@ -517,7 +523,7 @@ class Survey:
             reward = reward + plan.view_reward * dt * (now.quality + (now.quality >= GOOD))
             # The sortie goes on: an end that took away what a good view still pays would be put off for ever.
             dwelt = now.best_dwell >= plan.dwell
-            failed = failed | (now.unseen > 5.0)
+            failed = failed | (now.unseen > 5.0) if plan.dwell else failed
             now = replace(now, success=dwelt & ~now.entered & ~now.hit)
             reward = reward + plan.finish_reward * (dwelt & (sortie.best_dwell < plan.dwell))
         if plan.value:
@@ -754,7 +760,7 @@ class Survey:
 
     def baselines(self) -> dict[str, Any]:
         """The scripts this mission's policy is measured against."""
-        return {name: partial(fly_script, script, self) for name, script in BASELINES[self.mission].items()}
+        return {name: partial(fly_script, script, self) for name, script in BASELINES.get(self.mission, {}).items()}
 
     def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Means over all drones of all countries."""
