@@ -75,6 +75,8 @@ class Spec:
     """Lines, columns and channels of the picture an agent sees, if it sees one: then the task has `picture`."""
     interval: int = 1
     """Steps from one picture to the next; in between the last one stands."""
+    insight: int = 0
+    """How many numbers only a critic sees, in training: then the task has `insight`."""
 
 
 @runtime_checkable
@@ -104,6 +106,13 @@ class Seeing(Env[S], Protocol[S]):
     """A task whose agents have cameras."""
 
     def picture(self, state: S) -> Picture: ...
+
+
+@runtime_checkable
+class Telling(Env[S], Protocol[S]):
+    """A task that tells a critic more than its agents see."""
+
+    def insight(self, state: S) -> Float[Array, "*agents secrets"]: ...
 
 
 @runtime_checkable

@@ -16,7 +16,7 @@ from ..policy.actor_critic import ActorCritic
 from ..policy.nets import ACTIVATIONS, EYES, Normaliser
 from ..struct import struct
 from .returns import advantages
-from .rollout import Moment, Seen, Tally, aged, rollout
+from .rollout import Moment, Seen, Tally, noticed, rollout
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -109,6 +109,8 @@ class Ppo:
         """Refuse a task whose rollouts these settings cannot divide."""
         if self.length % spec.interval:
             raise ValueError(f"{self.length} steps are no whole number of pictures, one every {spec.interval}")
+        if spec.insight and self.shared:
+            raise ValueError("a critic that is told more than its actor cannot share a network with it; set shared off")
         if spec.frame:
             jax.eval_shape(lambda: EYES[self.eyes].init(jax.random.key(0), spec.frame))  # refuses what it cannot read
         rows = self.worlds // devices * spec.agents * (self.length // spec.interval)
@@ -183,10 +185,9 @@ class Ppo:
         self, env: Env[Any], policy: ActorCritic, worlds: Any, moments: Moment, seen: Seen | None, axis: str | None
     ) -> tuple[Batch, Normaliser]:
         """Advantages and value targets of a rollout, as rows; and what returns are like now."""
-        last, sights = jax.vmap(env.observe)(worlds), None
+        last, sights = noticed(env, worlds, None if seen is None else 0), None
         if seen is not None:
             assert isinstance(env, Seeing)
-            last = aged(last, worlds, 0, env.spec.interval)
             new = policy.see(jax.vmap(env.picture)(worlds))
             sights = jnp.concatenate([jnp.repeat(seen.sight, env.spec.interval, axis=0), jnp.asarray(new)[None]])
         values = policy.value(jnp.concatenate([moments.observation, last[None]]), sights)

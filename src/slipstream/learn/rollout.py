@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..chance import Chance
-from ..env import Env, Fresh, Picture, Seeing, State, advance, prepare
+from ..env import Env, Fresh, Picture, Seeing, State, Telling, advance, prepare
 from ..struct import struct
 
 S = TypeVar("S", bound=State[Any, Any, Any])
@@ -117,6 +117,16 @@ def aged(observation: Float[Array, "*b d"], states: State[Any, Any, Any], age: A
     return jnp.concatenate([observation, *extra], axis=-1)
 
 
+def noticed(env: Env[S], states: S, age: Any = None) -> Float[Array, "*b d"]:
+    """What agents see, what they know of their picture if they have one, and last what only a critic is told."""
+    seen = jax.vmap(env.observe)(states)
+    if age is not None:
+        seen = aged(seen, states, age, env.spec.interval)
+    if isinstance(env, Telling) and env.spec.insight:
+        seen = jnp.concatenate([seen, jax.vmap(env.insight)(states)], axis=-1)
+    return seen
+
+
 def _rollout(
     env: Env[S], act: Act, states: S, chances: Chance, length: int, see: See | None
 ) -> tuple[S, Chance, tuple[Moment, Seen | None], Tally]:
@@ -126,9 +136,7 @@ def _rollout(
         fresh: Fresh[S], carry: tuple[S, tuple[Chance, Tally]], age: Any = 0, sight: Any = None
     ) -> tuple[tuple[S, tuple[Chance, Tally]], Moment]:
         states, (chances, tally) = carry
-        observation = jax.vmap(env.observe)(states)
-        if sight is not None:
-            observation = aged(observation, states, age, spec.interval)
+        observation = noticed(env, states, None if sight is None else age)
         action, log_prob, chances = act(observation, chances, sight)
         after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
         moment = Moment(

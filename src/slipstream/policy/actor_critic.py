@@ -21,6 +21,8 @@ class ActorCritic:
     """Weights that say what to do and what it is worth. With `trunk`, both share its features.
 
     With `eyes` it also sees: `see` turns a picture into a sight, once for all the steps the picture stands.
+    If the task tells a critic more than the agents see, that stands behind the first `known` numbers of an observation
+    in training; the critic then reads all of them and needs no sight, and acting needs only the first.
     """
 
     trunk: Mlp | None
@@ -31,6 +33,8 @@ class ActorCritic:
     worth: Normaliser  # of returns: the critic speaks in units of their spread
     eyes: Eyes | None
     space: ActionSpace = static()
+    known: int = static()  # numbers the actor reads
+    insight: int = static()  # and those only the critic does
 
     @classmethod
     def init(
@@ -44,21 +48,25 @@ class ActorCritic:
         eyes_kind: str = "patches",
     ) -> "ActorCritic":
         trunk_key, actor_key, critic_key = jax.random.split(key, 3)
-        size, eyes = spec.observation, None
+        known, eyes = spec.observation, None
         if spec.frame:
             eyes = EYES[eyes_kind].init(jax.random.fold_in(key, 1), spec.frame)
-            size += AGE + eyes.joined.bias.size
+            known += AGE
+        size = known + (eyes.joined.bias.size if eyes else 0)
+        worth = known + spec.insight if spec.insight else size
         trunk = Mlp.init(trunk_key, (size, *hidden), activation, 2.0**0.5) if shared else None
-        sizes = (hidden[-1],) if shared else (size, *hidden)
+        actor, critic = ((hidden[-1],) if shared else (inputs, *hidden) for inputs in (size, worth))
         return cls(
             trunk=trunk,
-            actor=Mlp.init(actor_key, (*sizes, head_size(spec.action)), activation, 0.01),
-            critic=Mlp.init(critic_key, (*sizes, 1), activation, 1.0),
+            actor=Mlp.init(actor_key, (*actor, head_size(spec.action)), activation, 0.01),
+            critic=Mlp.init(critic_key, (*critic, 1), activation, 1.0),
             log_std=jnp.full(spec.action.size if isinstance(spec.action, Box) else 0, jnp.log(spread)),
-            normaliser=Normaliser.of(spec.observation + (AGE if spec.frame else 0)),
+            normaliser=Normaliser.of(known + spec.insight),
             worth=Normaliser.of(),
             eyes=eyes,
             space=spec.action,
+            known=known,
+            insight=spec.insight,
         )
 
     def see(self, frame: Picture) -> Sight:
@@ -66,7 +74,8 @@ class ActorCritic:
         return None if self.eyes is None else self.eyes(frame)
 
     def features(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Float[Array, "*b h"]:
-        known = self.normaliser(observation)
+        """What the actor decides by."""
+        known = self.normaliser.first(self.known)(observation[..., : self.known])
         if sight is not None:
             sight = jnp.broadcast_to(sight, (*known.shape[:-1], sight.shape[-1]))
             known = jnp.concatenate([known, sight], axis=-1)
@@ -76,13 +85,15 @@ class ActorCritic:
         return distribution(self.space, self.actor(self.features(observation, sight)), self.log_std)
 
     def value(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Float[Array, "*b"]:
-        return self.critic(self.features(observation, sight))[..., 0]
+        told = self.normaliser(observation) if self.insight else self.features(observation, sight)
+        return self.critic(told)[..., 0]
 
     def both(self, observation: Float[Array, "*b d"], sight: Sight = None) -> tuple[Distribution, Float[Array, "*b"]]:
         """The choice and the value, computing what they share once."""
         features = self.features(observation, sight)
         choice = distribution(self.space, self.actor(features), self.log_std)
-        return choice, self.critic(features)[..., 0]
+        told = self.normaliser(observation) if self.insight else features
+        return choice, self.critic(told)[..., 0]
 
     def start(self) -> None:
         """Memory at the start of an episode: this policy has none."""

@@ -154,6 +154,10 @@ class Normaliser:
     def of(cls, *shape: int) -> "Normaliser":
         return cls(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0.0))
 
+    def first(self, size: int) -> "Normaliser":
+        """Of the first so many numbers only."""
+        return self if size == self.mean.shape[0] else Normaliser(self.mean[:size], self.variance[:size], self.count)
+
     def __call__(self, x: Float[Array, "*b"]) -> Float[Array, "*b"]:
         return jnp.clip((x - self.mean) * jax.lax.rsqrt(self.variance + 1e-6), -10.0, 10.0)
 

@@ -195,7 +195,7 @@ class Racing:
         }
         if self.sight != "none":
             frame = (self.pixels, self.pixels, 3 if self.sight == "rgb" else 1)
-            return Spec(15, spaces[self.space], self.control_dt, frame=frame, interval=self.interval)
+            return Spec(15, spaces[self.space], self.control_dt, frame=frame, interval=self.interval, insight=26)
         size = 20 if self.observation == "original" else 26 + 6 * (self.agents > 1)
         return Spec(size, spaces[self.space], self.control_dt, self.agents)
 
@@ -458,6 +458,10 @@ class Racing:
         view = eye(state.body.position, state.body.attitude, state.chance.stream + state.step.astype(jnp.uint32))
         frame = Camera(self.pixels, self.pixels).render(scene, view)
         return frame.packed & 0xFFFFFF if self.sight == "rgb" else nearness(frame.depth)
+
+    def insight(self, state: RaceState) -> Float[Array, "features"]:
+        """Where the next gates are: what a drone with a camera is not told, for its critic."""
+        return replace(self, sight="none").observe(state)
 
     def _look(self, flight: Flight, race: Race, gates: tuple[Gate, ...]) -> list[Scalar]:
         axes = flight.attitude.axes

@@ -23,6 +23,8 @@ CLOSE = 80.0
 """Distance within which a known target counts as viewed, m."""
 ZONES, HOUSES, TARGETS = 4, 2, 5
 """How many of the nearest are told of."""
+TRACK = 9
+"""Numbers about a drone's own target."""
 
 
 def sizes(plan: Mission, pictures: bool) -> dict[str, int]:
@@ -37,7 +39,7 @@ def sizes(plan: Mission, pictures: bool) -> dict[str, int]:
     if plan.own:
         parts["camera"] = 6
         if not pictures:
-            parts["track"] = 9
+            parts["track"] = TRACK
     return parts
 
 

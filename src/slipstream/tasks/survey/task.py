@@ -182,6 +182,7 @@ class Survey:
             agents=self.agents,
             frame=frame,
             interval=self.interval if frame else 1,
+            insight=observation.TRACK if frame and self.plan.own else 0,
         )
 
     @property
@@ -688,6 +689,10 @@ class Survey:
     def parts(self, state: SurveyState) -> dict[str, Float[Array, "agents size"]]:
         """What each drone knows, by name: the same for training and for full-fidelity evaluation."""
         return observation.parts(self, state)
+
+    def insight(self, state: SurveyState) -> Float[Array, "agents secrets"]:
+        """Where its own target is: what a drone with a camera is not told, for its critic."""
+        return replace(self, sight="none").parts(state)["track"]
 
     def picture(self, state: SurveyState) -> Picture:
         """What every drone's camera sees: colours, or nearness in one channel."""
