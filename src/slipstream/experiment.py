@@ -140,7 +140,7 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "survey-dwell": replace(survey, task=Survey(mission="dwell")),
     "dwell-vision": replace(
         survey,
-        task=Survey(mission="dwell", sight="rgb", pixels=48, interval=2),
+        task=Survey(mission="dwell", sight="rgb", pixels=40, interval=4),
         learner=replace(survey.learner, block=16),
         steps=1_500_000,
     ),

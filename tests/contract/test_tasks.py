@@ -10,7 +10,7 @@ import pytest
 
 from slipstream.bench import random_action
 from slipstream.chance import Chance
-from slipstream.env import Box, Discrete, Env, MultiDiscrete, Seeing, advance
+from slipstream.env import Box, Discrete, Env, MultiDiscrete, Seeing, Telling, advance
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.survey import Survey
 
@@ -93,6 +93,14 @@ def test_a_task_with_a_camera_gives_the_picture_its_spec_says(env):
     picture = jax.eval_shape(env.picture, jax.eval_shape(env.reset, Chance.of(0, 0)))
     assert picture.shape == ((env.spec.agents,) if env.spec.agents > 1 else ()) + (height, width)
     assert picture.dtype == (jnp.uint32 if channels == 3 else jnp.uint8)
+
+
+def test_a_task_that_tells_a_critic_more_tells_as_much_as_its_spec_says(env):
+    if not env.spec.insight:
+        return
+    assert isinstance(env, Telling)
+    told = jax.eval_shape(env.insight, jax.eval_shape(env.reset, Chance.of(0, 0)))
+    assert told.shape == ((env.spec.agents,) if env.spec.agents > 1 else ()) + (env.spec.insight,)
 
 
 def test_a_step_keeps_the_shape_of_a_state(env):

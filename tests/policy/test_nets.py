@@ -73,3 +73,14 @@ def test_eyes_read_a_batch_as_they_read_one_picture(kind, channels):
 def test_a_picture_that_eyes_cannot_read_is_refused(kind, frame):
     with pytest.raises(ValueError, match="picture of"):
         EYES[kind].init(jax.random.key(0), frame)
+
+
+def test_what_only_the_critic_is_told_changes_the_value_and_not_the_choice():
+    spec = Spec(5, Box(3), 0.01, insight=2)
+    policy = ActorCritic.init(jax.random.key(0), spec, (16,))
+    seen = jax.random.normal(jax.random.key(1), (4, 7))
+    other = seen.at[:, 5:].add(1.0)
+    np.testing.assert_array_equal(policy.choice(seen).mode, policy.choice(other).mode)
+    assert float(jnp.abs(policy.value(seen) - policy.value(other)).max()) > 1e-3
+    # Acting needs only what the actor is told.
+    np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])

@@ -111,8 +111,8 @@ class Ppo:
             raise ValueError(f"{self.length} steps are no whole number of pictures, one every {spec.interval}")
         if spec.insight and self.shared:
             raise ValueError("a critic that is told more than its actor cannot share a network with it; set shared off")
-        if spec.frame:
-            jax.eval_shape(lambda: EYES[self.eyes].init(jax.random.key(0), spec.frame))  # refuses what it cannot read
+        if frame := spec.frame:
+            jax.eval_shape(lambda: EYES[self.eyes].init(jax.random.key(0), frame))  # refuses what it cannot read
         rows = self.worlds // devices * spec.agents * (self.length // spec.interval)
         if rows % (self.minibatches * self.block):
             what = "pictures" if spec.frame else "rows"

@@ -81,7 +81,7 @@ def page(run: Run) -> str:
     profile = profile_of(run)
     figures = figures_of(run, "fast")
     episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
-    told = survey if isinstance(experiment.task, Survey) else race
+    told: Any = survey if isinstance(experiment.task, Survey) else race
     words: Words = told.words(experiment.task)
     million = [row["step"] / 1e6 for row in metrics]
     environment = jinja2.Environment(autoescape=True)

@@ -20,7 +20,8 @@ FPS = 25
 class Canvas(Protocol):
     """Draws the pictures of a film."""
 
-    size: tuple[int, int]
+    @property
+    def size(self) -> tuple[int, int]: ...
 
     def draw(self, number: int) -> Image.Image: ...
 
