@@ -24,7 +24,7 @@ class Experiment(Generic[Task, Learner]):
     task: Task
     learner: Learner
     steps: int = 30_000_000
-    """steps of all worlds together; schedules run over them"""
+    """steps of all worlds together, each of all its agents; schedules run over them"""
     seed: int = 0
     seeds: int = 1
     """how many seeds train at once"""
@@ -134,15 +134,15 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing-demo": replace(racing, steps=48_000_000),
     "racing-generated": replace(racing, task=replace(racing.task, track="generated"), steps=60_000_000),
     "survey-transit": survey,
-    "survey-coverage": replace(survey, task=Survey(mission="coverage")),
-    "survey-multi": replace(survey, task=Survey(mission="multi-objective")),
-    "survey-search": replace(survey, task=Survey(mission="search")),
-    "survey-dwell": replace(survey, task=Survey(mission="dwell")),
+    "survey-coverage": replace(survey, task=Survey(mission="coverage"), steps=1_500_000),
+    "survey-search": replace(survey, task=Survey(mission="search"), steps=1_000_000),
+    "survey-multi": replace(survey, task=Survey(mission="multi-objective"), steps=1_500_000),
+    "survey-dwell": replace(survey, task=Survey(mission="dwell"), steps=1_000_000),
     "dwell-vision": replace(
         survey,
         task=Survey(mission="dwell", sight="rgb", pixels=40, interval=4),
         learner=replace(survey.learner, block=16),
-        steps=1_500_000,
+        steps=500_000,
     ),
 }
 """What `slipstream train` knows by name."""

@@ -259,7 +259,7 @@ class Canvas:
             for column in range(SIDE):
                 if int(bits) >> column & 1:
                     x, y = -half + column * cell, -half + row * cell
-                    pen.rectangle((*self.at(x, y + cell), *self.at(x + cell, y)), fill=(*self.colours[0], 70))
+                    pen.rectangle((*self.at(x, y + cell), *self.at(x + cell, y)), fill=(59, 130, 246, 55))
 
     def path(self, pen: ImageDraw.ImageDraw, drone: int, i: int, over: bool) -> None:
         colour = self.colours[drone]

@@ -1,0 +1,32 @@
+"""Every survey mission is learned from its preset, and better than by the script it is measured against."""
+
+import pytest
+
+pytestmark = pytest.mark.learning
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("preset", "share"),
+    [
+        ("survey-transit", 0.95),
+        ("survey-coverage", 0.8),
+        ("survey-search", 0.8),
+        ("survey-multi", 0.8),
+        ("survey-dwell", 0.85),
+    ],
+)
+def test_a_mission_is_learned(slipstream, preset, share, seed):
+    slipstream("train", preset, "--run", "run", "--seed", seed)
+    summary = slipstream("evaluate", "run", "--episodes", 512)
+    print(summary)
+    assert summary["success_rate"] >= share
+    for script in summary.get("baselines", {}).values():
+        assert summary["success_rate"] > script["success_rate"]
+
+
+def test_dwelling_is_learned_from_pixels(slipstream):
+    slipstream("train", "dwell-vision", "--run", "run")
+    summary = slipstream("evaluate", "run", "--episodes", 128)
+    print(summary)
+    assert summary["success_rate"] >= 0.7
