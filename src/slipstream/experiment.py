@@ -142,7 +142,7 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
         survey,
         task=Survey(mission="dwell", sight="rgb", pixels=40, interval=4),
         learner=replace(survey.learner, block=16),
-        steps=500_000,
+        steps=600_000,
     ),
 }
 """What `slipstream train` knows by name."""
