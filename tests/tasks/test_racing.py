@@ -151,7 +151,7 @@ def test_two_restarts_from_one_prepared_start_draw_different_numbers_afterwards(
     second = go(replace(go(first), terminated=jnp.bool_(True)))
     assert float(first.body.position.x) == float(second.body.position.x)
     assert float(go(first).progress.gust.x) != float(go(second).progress.gust.x)
-    assert float(prepare(env, second).body.position.x) != float(fresh.body.position.x)
+    assert float(prepare(env, second).state.body.position.x) != float(fresh.state.body.position.x)
 
 
 @pytest.mark.parametrize("starts", ["gates", "line", "grid"])
