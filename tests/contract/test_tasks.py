@@ -32,8 +32,7 @@ TASKS = {
     "discrete rotors": Racing(action="rotors", space="discrete", choices=2, track="eight"),
     "camera": Racing(sight="rgb", pixels=16),
     "fourth order": Racing(integration=4, physics_rate=200, track="long"),
-    "survey": Survey(agents=4, world_life=60.0),
-    "dwelling cameras": Survey(mission="dwell", agents=3, sight="rgb", pixels=16),
+    "survey with cameras": Survey(mission="dwell", agents=3, sight="rgb", pixels=16),
 }
 
 
