@@ -46,7 +46,7 @@ details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}
 <video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
 <p class="note">{{ film_note }}</p></section>{% endfor %}
 <section><h2>Learning</h2><div class="two"><div>{{ success_curve }}</div><div>{{ reward_curve }}</div></div>
-<p class="note">During training, with exploration{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
+<p class="note">During training, with exploration; attempts that were cut short before their outcome was known are left out{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
 {% for section in sections %}<section><h2>{{ section.title }}</h2>{% if section.charts|length > 1 %}<div class="two">{% for chart in section.charts %}<div>{{ chart }}</div>{% endfor %}</div>{% else %}{{ section.charts[0] }}{% endif %}
 <p class="note">{{ section.note }}</p></section>{% endfor %}
 <section><h2>Evaluation</h2><table><tr><th></th>{% for plant in summaries %}<th>{{ plant }}</th>{% endfor %}</tr>
@@ -88,7 +88,7 @@ def page(run: Run) -> str:
     safe = {
         name: Markup(chart)
         for name, chart in {
-            "success_curve": curve(metrics, million, "success", f"share of episodes: {words.success}", (0.0, 1.0)),
+            "success_curve": curve(metrics, million, "success", "share of episodes that succeed", (0.0, 1.0)),
             "reward_curve": curve(metrics, million, "reward", "reward a step"),
             "speed_curve": curve(metrics, million, "steps_per_second", "steps a second", skip=2),
             "share": charts.shares(profile["share"]) if profile else "",
