@@ -181,11 +181,6 @@ def advance(env: Env[S], state: S, action: Any, fresh: Fresh[S] | None = None) -
     return pick(jnp.all(waiting), anew, after)
 
 
-def over_agents(function: Callable[[Any, Any], T], agents: Any, shared: Any) -> T:
-    """`function(agent, shared)` for every agent of a world."""
-    return jax.vmap(function, in_axes=(0, None))(agents, shared)
-
-
 def among(who: Bool[Array, "agents"], yes: T, no: T) -> T:
     """For each agent one of two trees, whose leaves have a leading axis of agents."""
     return jax.tree.map(lambda a, b: jnp.where(who.reshape(who.shape + (1,) * (jnp.ndim(a) - 1)), a, b), yes, no)

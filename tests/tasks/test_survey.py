@@ -299,6 +299,16 @@ def test_a_drone_takes_off_flies_home_and_lands_on_its_pad():
     assert float(jnp.median(away)) < 3.0
 
 
+def test_a_drone_that_knows_its_place_no_longer_lands_where_it_is():
+    env = Survey(mission="transit", outage=1.0, blind=1.0, world_life=0.0)
+    state = jax.jit(env.reset)(Chance.of(0, 2))
+    state = replace(state, progress=replace(state.progress, outage=jnp.full(16, 1.0)))
+    fly = jax.jit(lambda s: jax.lax.scan(lambda s, _: (env.step(s, jnp.zeros((16, 4))), s.progress.mode), s, length=20))
+    _, modes = fly(state)
+    assert set(np.asarray(modes[:4]).ravel()) == {MISSION}
+    assert set(np.asarray(modes[-1])) == {EMERGENCY}
+
+
 # Scripts
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ..chance import Chance
-from ..geometry import Axes, Flag, Scalar, Vec3
+from ..geometry import Flag, Scalar, Vec3
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,6 @@ class Detector:
     def finds(self, chance: Chance, size: Scalar) -> tuple[Flag, Chance]:
         drawn, chance = chance.uniform()
         return drawn < self.odds(size), chance
-
-
-def into_camera(axes: Axes, eye: Vec3, point: Vec3) -> Vec3:
-    """A point relative to a camera: ahead, left, up."""
-    return axes.unrotate(point - eye)
 
 
 def ball_between(eye: Vec3, point: Vec3, centre: Vec3, radius: Scalar) -> Flag:

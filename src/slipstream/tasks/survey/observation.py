@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...dynamics.velocity import Gimbal, Glide, wrapped
-from ...env import over_agents
 from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from . import coverage
 from .mission import Mission
@@ -46,8 +45,7 @@ def sizes(plan: Mission, pictures: bool) -> dict[str, int]:
 def parts(task: "Survey", state: "SurveyState") -> dict[str, Float[Array, "agents size"]]:
     """Every part for every drone."""
     numbers = jnp.arange(task.agents)
-    told = over_agents(
-        lambda own, shared: _parts(task, *own, *shared),
+    told = jax.vmap(lambda own, shared: _parts(task, *own, *shared), in_axes=(0, None))(
         (state.body.drones, state.body.gimbals, state.progress, numbers, state.step),
         (state.world, state.body.clock, (state.body.drones, state.ended, numbers)),
     )

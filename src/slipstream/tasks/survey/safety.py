@@ -22,8 +22,8 @@ from ...geometry import Flag, Scalar, Vec3
 from ...struct import struct
 from .world import HIGH, Building, Country, Hill, Mover, Zone, fold
 
-REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence", "battery")
-NOTHING, DRONE, WALKER, BUILDING, TERRAIN, CEILING, ZONE, FENCE, BATTERY = range(len(REASONS))
+REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence")
+NOTHING, DRONE, WALKER, BUILDING, TERRAIN, CEILING, ZONE, FENCE = range(len(REASONS))
 
 
 @struct

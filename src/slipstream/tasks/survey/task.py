@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from ...chance import Chance
 from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, fly
-from ...env import Box, Picture, Spec, State, among, over_agents
+from ...env import Box, Picture, Spec, State, among
 from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
@@ -53,6 +53,8 @@ class Sortie:
     mode: Int[Array, ""]
     drift: Vec2  # by how much the drone is mistaken about where it is
     outage: Scalar  # when satellites are lost; they are back a minute later
+    dark: Flag  # whether they are lost now
+    blind: Flag  # whether without them the drone does not know where it is
     found: UInt32[Array, ""]  # a bit a target
     value: Scalar  # of what was found
     covered: coverage.Rows
@@ -110,6 +112,8 @@ class Survey:
     """standard deviation of gusts, as they move the drone, m/s"""
     outage: float = 0.15
     """probability that a drone loses its satellites for a minute"""
+    blind: float = 0.0
+    """probability that its cameras then do not tell a drone where it is either: it lands"""
     drift: float = 0.5
     """standard deviation of the drone's idea of where it is, m; four times that without satellites"""
     discharge: float = 0.1
@@ -131,8 +135,12 @@ class Survey:
             raise ValueError("control_rate and interval are at least 1, pixels at least 8")
         if self.control_rate > 50 or self.control_rate < 2:
             raise ValueError("a drone takes between 2 and 50 commands a second")
-        if min(self.gust, self.drift, self.discharge, self.world_life) < 0.0 or not 0.0 <= self.outage <= 1.0:
-            raise ValueError("gust, drift, discharge and world_life are not negative, outage is a probability")
+        if min(self.gust, self.drift, self.discharge, self.world_life) < 0.0 or not (
+            min(self.outage, self.blind) >= 0.0 and max(self.outage, self.blind) <= 1.0
+        ):
+            raise ValueError(
+                "gust, drift, discharge and world_life are not negative, outage and blind each a probability"
+            )
 
     @property
     def plan(self) -> Mission:
@@ -217,8 +225,7 @@ class Survey:
     def newcomers(self, chance: Chance, state: SurveyState) -> tuple[Glide, Gimbal, Sortie]:
         """Every drone at its start in this country."""
         numbers = jnp.arange(self.agents)
-        return over_agents(
-            lambda own, shared: self._start(*own, *shared),
+        return jax.vmap(lambda own, shared: self._start(*own, *shared), in_axes=(0, None))(
             (jax.vmap(chance.fork)(numbers), numbers, state.world.pads),
             (state.world, state.body.clock),
         )
@@ -287,6 +294,8 @@ class Survey:
             mode=jnp.int32(TAKE_OFF if self.starts == "pad" else MISSION),
             drift=Vec2(zero, zero),
             outage=jnp.where(lost < self.outage, when, jnp.inf),
+            dark=jnp.bool_(False),
+            blind=chance.fork(0).uniform()[0] < self.blind,
             found=jnp.uint32(0),
             value=zero,
             covered=(jnp.uint32(0),) * coverage.SIDE if plan.cover else (),
@@ -346,13 +355,11 @@ class Survey:
 
     def command(self, state: SurveyState, action: Any) -> tuple[SurveyState, Orders]:
         """What the vehicles are told: the mode decides who speaks, the filter has the last word."""
-        word, chance = state.chance.word()
-        del word
+        _, chance = state.chance.word()
         fleet, country = state.body, state.world
         believed = jax.vmap(shifted)(fleet.drones, state.progress.drift)
         around = Around(country, fleet.clock, believed, ~state.ended & (state.progress.mode != LANDED))
-        checked, modes, gimbals = over_agents(
-            lambda own, around: self._ask(*own, around),
+        checked, modes, gimbals = jax.vmap(lambda own, around: self._ask(*own, around), in_axes=(0, None))(
             (action, believed, fleet.gimbals, state.progress, jnp.arange(self.agents)),
             around,
         )
@@ -409,7 +416,7 @@ class Survey:
             home=way,
             height=here.z - country.terrain(here.x, here.y),
             done=done,
-            lost=sortie.battery < 0.0,
+            lost=sortie.dark & sortie.blind,
         )
 
     def _surveyed(self, sortie: Sortie) -> Flag:
@@ -436,7 +443,7 @@ class Survey:
 
         chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
         moving = (fleet.drones, fleet.gimbals, orders.commands, orders.gimbals, chances)
-        drones, gimbals = over_agents(one, moving, weather.wind)
+        drones, gimbals = jax.vmap(one, in_axes=(0, None))(moving, weather.wind)
         # What stands on its pad stays there.
         still = state.progress.mode == LANDED
         return Fleet(among(still, fleet.drones, drones), gimbals, fleet.clock + self.dt)
@@ -450,8 +457,7 @@ class Survey:
         chances = jax.vmap(lambda i: state.chance.fork(i + 64))(jnp.arange(self.agents))
         numbers = jnp.arange(self.agents)
         before, after = state.body.drones, body.drones
-        sortie, reward, over = over_agents(
-            lambda own, shared: self._judge(*own, *shared),
+        sortie, reward, over = jax.vmap(lambda own, shared: self._judge(*own, *shared), in_axes=(0, None))(
             (state.progress, before, after, body.gimbals, numbers, chances, step),
             (state.world, body.clock, (before.position, after.position, flying, numbers)),
         )
@@ -483,7 +489,9 @@ class Survey:
         ground = country.terrain(here.x, here.y)
         speed = drone.velocity.norm()
         battery = sortie.battery - dt * self.discharge * country.drain * (0.9 + 0.3 * (speed / 12.0) ** 2)
-        drift, chance = self._drifted(sortie, step, chance)
+        time = step.astype(jnp.float32) * dt
+        dark = (time >= sortie.outage) & (time < sortie.outage + 60.0)
+        drift, chance = self._drifted(sortie, dark, chance)
         medium, high, entered = self._zones(here, country, clock)
         entered = entered | (jnp.abs(here.x) > plan.land.east) | (jnp.abs(here.y) > plan.land.north)
         low = self.behaviour.low(sortie.mode)
@@ -493,6 +501,7 @@ class Survey:
             sortie,
             battery=battery,
             drift=drift,
+            dark=dark,
             medium=sortie.medium + dt * medium,
             high=sortie.high + dt * high,
             entered=sortie.entered | entered | high,
@@ -543,10 +552,8 @@ class Survey:
         reward = reward + plan.end_reward * failed
         return now, reward, done | failed
 
-    def _drifted(self, sortie: Sortie, step: Array, chance: Chance) -> tuple[Vec2, Chance]:
+    def _drifted(self, sortie: Sortie, dark: Flag, chance: Chance) -> tuple[Vec2, Chance]:
         """How far the drone is mistaken about where it is: a walk that pulls back, wider without satellites."""
-        time = step.astype(jnp.float32) * self.dt
-        dark = (time >= sortie.outage) & (time < sortie.outage + 60.0)
         width = self.drift * jnp.where(dark, 4.0, 1.0)
         keep = math.exp(-self.dt / 10.0)
         parts = []

@@ -17,7 +17,7 @@ from ...struct import struct
 C = TypeVar("C")
 MEDIUM, HIGH, NO_FLY = 1, 2, 3
 """Levels of a zone: a threat that costs a little, one that must be kept out of, and one the law keeps drones out of."""
-PERSON, VEHICLE, PLACE = 0, 1, 2
+PERSON, VEHICLE = 0, 1
 SIZES = (1.7, 4.5, 6.0)
 """Extents of the kinds of target, m."""
 VALUES = (100.0, 100.0, 75.0, 75.0, 50.0, 50.0, 25.0, 25.0)
@@ -229,7 +229,7 @@ class Land:
             targets=many(self.targets, parts[5], lambda c, i: self._target(c, i, areas)),
             areas=areas,
             zones=many(self.zones, parts[6], self._zone),
-            pads=self._pads(parts[7], pads),
+            pads=self._pads(pads),
             weather=self._weather(parts[8]),
             drain=parts[8].fork(1).uniform(0.9, 1.3)[0],
             life=parts[8].fork(2).uniform(0.6, 1.4)[0],
@@ -338,7 +338,7 @@ class Land:
             level=level,
         )
 
-    def _pads(self, chance: Chance, count: int) -> Vec2:
+    def _pads(self, count: int) -> Vec2:
         """In a row on the apron, or in two where that is short."""
         number = jnp.arange(count)
         rows = 1 if 2.0 * self.north / count > 20.0 else 2
