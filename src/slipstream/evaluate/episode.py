@@ -110,9 +110,7 @@ def fly(
 ) -> Flown:
     """Fly that many episodes side by side until each has ended, and record the first `keep`."""
     start = jax.jit(jax.vmap(lambda world: task.reset(Chance.of(seed, world))))
-
     spec = task.spec
-
     see = jax.jit(pilot.see)
 
     @jax.jit
@@ -125,9 +123,7 @@ def fly(
         after = jax.vmap(task.judge)(commanded, bodies)
         if task.spec.agents == 1:
             return jax.vmap(pick)(before.ended, before, after)
-        over = before.ended
-        after = replace_flags(before, after, over)
-        return jax.vmap(pick)(jnp.all(over, axis=1), before, after)
+        return jax.vmap(pick)(jnp.all(before.ended, axis=1), before, held(before, after))
 
     record = jax.jit(lambda states: jax.vmap(task.record)(jax.tree.map(lambda x: x[:keep], states)))
     states = start(jnp.arange(episodes))
@@ -163,14 +159,14 @@ def fly(
     return Flown({name: np.asarray(value).reshape(-1) for name, value in figures.items()}, kept)
 
 
-def replace_flags(before: Any, after: Any, over: Any) -> Any:
-    """Agents that have ended keep their ends and what was counted for them until the others have ended too."""
-    kept = jax.vmap(among)(over, before.progress, after.progress)
-    step = before.step if before.step.shape == over.shape else after.step
+def held(before: Any, after: Any) -> Any:
+    """Agents that had ended keep their ends and what was counted for them until the others have ended too."""
+    over = before.ended
+    own_clock = after.step.shape == over.shape  # in some tasks every agent counts its own steps
     return replace(
         after,
-        progress=kept,
-        step=jnp.where(over, step, after.step) if step.shape == over.shape else step,
+        progress=jax.vmap(among)(over, before.progress, after.progress),
+        step=jnp.where(over, before.step, after.step) if own_clock else after.step,
         terminated=jnp.where(over, before.terminated, after.terminated),
         truncated=jnp.where(over, before.truncated, after.truncated),
     )
