@@ -94,7 +94,9 @@ def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: 
         states = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
         return (states, (chances, look(states) if observe else seen)), None
 
-    seen = look(states) if observe else jnp.zeros(1)
+    seen = (
+        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look, states)) if observe else jnp.zeros(1)
+    )
     (states, (_, seen)), _ = with_restarts(env, tick, states, (chances, seen), steps)
     return states, seen
 

@@ -12,6 +12,8 @@ XLA_CPU_OPTIONS = {
     "xla_cpu_small_while_loop_byte_threshold": "1000000000000000",
     # LLVM's own: a loop with many outputs stays scalar if it needs more overlap checks than this (by default 128).
     "-vectorize-memory-check-threshold": "100000",
+    # And a loop over sixteen agents that was written out in full before would never become one of vectors.
+    "-unroll-full-max-count": "15",
 }
 AXIS = "devices"
 

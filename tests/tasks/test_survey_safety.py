@@ -14,7 +14,7 @@ from slipstream.geometry import Vec2, Vec3
 from slipstream.tasks.survey import Survey
 from slipstream.tasks.survey.safety import FENCE, NOTHING, ZONE, Around, SafetyFilter
 from slipstream.tasks.survey.scripted import action, of
-from slipstream.tasks.survey.world import HIGH, Building, Zone, fold
+from slipstream.tasks.survey.world import HIGH, Building, Zone, loop
 
 STEPS, WORLDS = 210, 31
 
@@ -30,7 +30,7 @@ def adversary(task, state, number, noise):
             closer = way.dot(way) < best.dot(best)
             return jax.tree.map(partial(jnp.where, closer), way, best)
 
-        return fold(nearer, Vec3(here.x * 0 + 1e4, here.x * 0, here.x * 0), things)
+        return loop(nearer, Vec3(here.x * 0 + 1e4, here.x * 0, here.x * 0), things)
 
     to_zone = nearest(country.zones, lambda z: Vec3(z.centre.x - here.x, z.centre.y - here.y, 0.0 * here.x))
     to_house = nearest(country.buildings, lambda b: -b.outward(here))
@@ -105,10 +105,16 @@ def surroundings(drone, zones=((500.0, 0.0, 100.0),)):
     return Around(country, jnp.float32(0.0), fleet, jnp.ones(1, bool))
 
 
+def checked_alone(safe, drone, asked):
+    """What becomes of the command of a drone that has a country to itself."""
+    fleet = jax.tree.map(lambda x: jnp.asarray(x)[None], asked)
+    return jax.tree.map(lambda x: x[0], safe.check(fleet, jnp.zeros(1, bool), surroundings(drone)))
+
+
 def test_a_command_that_is_safe_is_left_exactly_as_it_was():
     drone = alone((0.0, 0.0, 50.0))
     asked = VelocityCommand(*map(jnp.float32, (0.31, -0.2, 0.1, 0.7)))
-    checked = SafetyFilter().check(drone, asked, jnp.bool_(False), jnp.int32(0), surroundings(drone))
+    checked = checked_alone(SafetyFilter(), drone, asked)
     assert [float(x) for x in checked.command.parts] == [float(x) for x in asked.parts]
     assert int(checked.reason) == NOTHING
 
@@ -119,7 +125,7 @@ def test_a_command_into_a_hazard_is_changed_and_the_reason_is_told(place, reason
     towards = 1.0 if place[0] > 0 else -1.0
     asked = VelocityCommand(*map(jnp.float32, (towards, 0.0, 0.0, 0.0)))
     safe = replace(SafetyFilter(), east=2000.0) if reason == ZONE else SafetyFilter()
-    checked = safe.check(drone, asked, jnp.bool_(False), jnp.int32(0), surroundings(drone))
+    checked = checked_alone(safe, drone, asked)
     assert int(checked.reason) == reason
     assert float(checked.changed) > 0.1
 
@@ -130,7 +136,7 @@ def test_a_drone_at_full_speed_stops_before_a_zone():
     asked = VelocityCommand(*map(jnp.float32, (1.0, 0.0, 0.0, 0.0)))
 
     def tick(drone, _):
-        checked = safe.check(drone, asked, jnp.bool_(False), jnp.int32(0), surroundings(drone))
+        checked = checked_alone(safe, drone, asked)
         return fly(drone, checked.command, safe.handling, None, safe.dt), drone.position.x
 
     drone, xs = jax.lax.scan(tick, drone, length=200)

@@ -13,7 +13,7 @@ from ...dynamics.velocity import Gimbal, Glide, wrapped
 from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from . import coverage
 from .mission import Mission
-from .world import HIGH, Building, Country, Target, Zone, fold
+from .world import HIGH, Building, Country, Target, Zone, abreast, fold
 
 if TYPE_CHECKING:
     from .task import Sortie, Survey, SurveyState
@@ -42,29 +42,16 @@ def sizes(plan: Mission, pictures: bool) -> dict[str, int]:
     return parts
 
 
-def parts(task: "Survey", state: "SurveyState") -> dict[str, Float[Array, "agents size"]]:
-    """Every part for every drone."""
-    numbers = jnp.arange(task.agents)
-    told = jax.vmap(lambda own, shared: _parts(task, *own, *shared), in_axes=(0, None))(
-        (state.body.drones, state.body.gimbals, state.progress, numbers, state.step),
-        (state.world, state.body.clock, (state.body.drones, state.ended, numbers)),
-    )
-    return {name: jnp.stack(part, axis=-1) for name, part in told.items()}
+def stacked(numbers: list[Float[Array, "agents"]]) -> Float[Array, "agents size"]:
+    """Side by side. Each is computed for all drones first: an array of many origins is filled number by number."""
+    return jnp.stack(jax.lax.optimization_barrier(numbers), axis=0).T
 
 
-def _parts(
-    task: "Survey",
-    drone: Glide,
-    gimbal: Gimbal,
-    sortie: "Sortie",
-    number: Array,
-    step: Array,
-    country: Country,
-    clock: Scalar,
-    fleet: tuple[Glide, Array, Array],
-) -> dict[str, list[Scalar]]:
-    """What one drone knows. `fleet` are all drones, whether they have ended, and their numbers."""
-    plan = task.plan
+def told(task: "Survey", state: "SurveyState") -> dict[str, list[Float[Array, "agents"]]]:
+    """What drones know, by part: every number for all of them."""
+    drone, gimbal, sortie, step = state.body.drones, state.body.gimbals, state.progress, state.step
+    country, clock, plan = state.world, state.body.clock, task.plan
+    number = jnp.arange(task.agents)
     position = drone.position + Vec3(sortie.drift.x, sortie.drift.y, 0.0 * drone.yaw)
     here = Vec2(position.x, position.y)
     sin, cos = sin_cos(drone.yaw) if plan.frame == "heading" else (0.0 * drone.yaw, 1.0 + 0.0 * drone.yaw)
@@ -86,7 +73,7 @@ def _parts(
             sortie.changed * 0.2, sortie.sent.ahead, sortie.sent.aside,
         ],
         "zones": _zones(here, into, country, clock),
-        "obstacles": _obstacles(position, drone, into, number, country, fleet),
+        "obstacles": _obstacles(position, drone, into, number, country, state.ended),
     }  # fmt: skip
     if plan.transit:
         way = sortie.goal - position
@@ -116,43 +103,45 @@ def _parts(
     return told
 
 
+Near = tuple[Scalar, ...]
+
+
 def nearest_of(
-    count: int, things: Any, told: Callable[[Any], tuple[Scalar, list[Scalar]]], size: int, like: Scalar
+    count: int, things: Any, measure: Callable[[Any], tuple[Scalar, Near]], told: Callable[..., list[Scalar]]
 ) -> list[Scalar]:
-    """The nearest things, as `told` gives distance and features of each; zeros where there are fewer.
+    """What `told` makes of each of the nearest things, zeros where there are fewer.
 
-    Things whose distance is infinite are left out. Each goes into the first of the places it beats, and what was
-    there moves on.
+    `measure` gives the distance of a thing, infinite if it is left out, and what `told` needs to know of it. Each goes
+    into the first of the places it beats, and what was there moves on.
     """
-    zero = 0.0 * jnp.asarray(like)
-    empty = [(zero + jnp.inf, [zero] * size) for _ in range(count)]
-
-    def insert(places: Any, thing: Any) -> Any:
-        moving = told(thing)
-        after = []
-        for held in places:
+    places: list[tuple[Scalar, Near]] = []
+    measured = measure(abreast(things))
+    for i in range(measured[0].shape[0]):
+        moving = jax.tree.map(lambda x: x[i], measured)  # noqa: B023
+        for k, held in enumerate(places):
             first = moving[0] < held[0]
-            swap = partial(jnp.where, first)
-            after.append(jax.tree.map(swap, moving, tuple(held)))
-            moving = jax.tree.map(lambda a, b: jnp.where(first, b, a), moving, tuple(held))  # noqa: B023
-        return after
-
-    places = fold(insert, [tuple(place) for place in empty], things)
-    return [jnp.where(jnp.isfinite(key), x, 0.0) for key, features in places for x in features]
+            places[k] = jax.tree.map(partial(jnp.where, first), moving, held)
+            moving = jax.tree.map(partial(jnp.where, first), held, moving)
+        if len(places) < count:
+            places.append(moving)
+    nothing = (jnp.full(measured[0].shape[1:], jnp.inf), tuple(jnp.zeros(1) for _ in measured[1]))
+    places += [nothing] * (count - len(places))
+    return [jnp.where(jnp.isfinite(key), x, 0.0) for key, near in places for x in told(key, *near)]
 
 
 def _zones(here: Vec2, into: Callable[[Vec2], Vec2], country: Country, clock: Scalar) -> list[Scalar]:
-    def told(zone: Zone) -> tuple[Scalar, list[Scalar]]:
+    def measure(zone: Zone) -> tuple[Scalar, Near]:
         way = zone.centre - here
-        distance = way.norm()
-        towards = into(way * (1.0 / jnp.maximum(distance, 1.0)))
-        edge = distance - zone.radius
-        key = jnp.where(zone.known(clock), edge, jnp.inf)
-        near = jnp.exp(jnp.minimum(-edge, 0.0) * 0.01)
+        edge = way.norm() - zone.radius
         strict = jnp.where(zone.level >= HIGH, 1.0, 0.3)
-        return key, [towards.x, towards.y, edge * 0.003, near, zone.radius * 0.005, strict]
+        return jnp.where(zone.known(clock), edge, jnp.inf), (way.x, way.y, zone.radius, strict)
 
-    return nearest_of(ZONES, country.zones, told, 6, here.x)
+    def told(edge: Scalar, x: Scalar, y: Scalar, radius: Scalar, strict: Scalar) -> list[Scalar]:
+        towards = into(Vec2(x, y) * (1.0 / jnp.maximum(edge + radius, 1.0)))
+        near = jnp.exp(jnp.minimum(-edge, 0.0) * 0.01)
+        return [towards.x, towards.y, edge * 0.003, near, radius * 0.005, strict]
+
+    return nearest_of(ZONES, country.zones, measure, told)
 
 
 def _obstacles(
@@ -161,29 +150,34 @@ def _obstacles(
     into: Callable[[Vec2], Vec2],
     number: Array,
     country: Country,
-    fleet: tuple[Glide, Array, Array],
+    ended: Array,
 ) -> list[Scalar]:
     """The buildings as high as the drone that are nearest, and the nearest other drone."""
 
-    def house(building: Building) -> tuple[Scalar, list[Scalar]]:
+    def house(building: Building) -> tuple[Scalar, Near]:
         away = building.outward(position)
-        distance = away.norm()
-        towards = into(Vec2(-away.x, -away.y) * (1.0 / jnp.maximum(distance, 1.0)))
-        over = (building.height - position.z) * 0.05
-        return distance, [towards.x, towards.y, jnp.exp(distance * -0.02), jnp.clip(over, -2.0, 2.0)]
+        return away.norm(), (away.x, away.y, building.height)
 
-    def other(rest: tuple[Glide, Array, Array]) -> tuple[Scalar, list[Scalar]]:
-        glide, ended, index = rest
+    def of_house(distance: Scalar, x: Scalar, y: Scalar, height: Scalar) -> list[Scalar]:
+        towards = into(Vec2(-x, -y) * (1.0 / jnp.maximum(distance, 1.0)))
+        over = (height - position.z) * 0.05
+        return [towards.x, towards.y, jnp.exp(distance * -0.02), jnp.clip(over, -2.0, 2.0)]
+
+    def other(rest: tuple[Glide, Array, Array]) -> tuple[Scalar, Near]:
+        glide, gone, index = rest
         way, going = glide.position - drone.position, glide.velocity - drone.velocity
         distance = way.norm()
-        key = jnp.where(ended | (index == number) | (distance > 200.0), jnp.inf, distance)
+        key = jnp.where(gone | (index == number) | (distance > 200.0), jnp.inf, distance)
+        return key, (*way.parts, going.x, going.y)
+
+    def of_other(distance: Scalar, x: Scalar, y: Scalar, z: Scalar, east: Scalar, north: Scalar) -> list[Scalar]:
         near = jnp.exp(distance * -0.02) / jnp.maximum(distance, 1.0)
-        towards, closing = into(Vec2(way.x, way.y) * near), into(Vec2(going.x, going.y) * 0.1)
-        return key, [towards.x, towards.y, way.z * near, closing.x, closing.y, distance * 0.01]
+        towards, closing = into(Vec2(x, y) * near), into(Vec2(east, north) * 0.1)
+        return [towards.x, towards.y, z * near, closing.x, closing.y, distance * 0.01]
 
     return [
-        *nearest_of(HOUSES, country.buildings, house, 4, position.x),
-        *nearest_of(1, fleet, other, 6, position.x),
+        *nearest_of(HOUSES, country.buildings, house, of_house),
+        *nearest_of(1, (drone, ended, number), other, of_other),
     ]
 
 
@@ -192,15 +186,16 @@ def _targets(
 ) -> list[Scalar]:
     """The nearest targets not yet viewed, with their values."""
 
-    def told(thing: tuple[Target, Array]) -> tuple[Scalar, list[Scalar]]:
+    def measure(thing: tuple[Target, Array]) -> tuple[Scalar, Near]:
         target, bit = thing
         way = target.mover.at(clock) - here
-        distance = way.norm()
-        towards = into(way * (1.0 / jnp.maximum(distance, 10.0)))
-        key = jnp.where((sortie.found & bit) == 0, distance, jnp.inf)
-        return key, [towards.x, towards.y, distance * 0.005, target.value * 0.01, jnp.exp(distance * -0.02)]
+        return jnp.where((sortie.found & bit) == 0, way.norm(), jnp.inf), (way.x, way.y, target.value)
 
-    return nearest_of(TARGETS, (country.targets, bits(country)), told, 5, here.x)
+    def told(distance: Scalar, x: Scalar, y: Scalar, value: Scalar) -> list[Scalar]:
+        towards = into(Vec2(x, y) * (1.0 / jnp.maximum(distance, 10.0)))
+        return [towards.x, towards.y, distance * 0.005, value * 0.01, jnp.exp(distance * -0.02)]
+
+    return nearest_of(TARGETS, (country.targets, bits(country)), measure, told)
 
 
 def bits(country: Country) -> Array:

@@ -11,24 +11,25 @@ brake within their shares, whatever the other does.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 from ...dynamics.velocity import Glide, Handling, VelocityCommand, commanded, fly
-from ...geometry import Flag, Scalar, Vec3
+from ...geometry import Flag, Scalar, Vec2, Vec3
 from ...struct import struct
-from .world import HIGH, Building, Country, Hill, Mover, Zone, fold
+from .world import HIGH, Building, Country, Hill, Mover, Zone, abreast
 
+C = TypeVar("C")
 REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence")
 NOTHING, DRONE, WALKER, BUILDING, TERRAIN, CEILING, ZONE, FENCE = range(len(REASONS))
 
 
 @struct
 class Around:
-    """What a drone has around it: the country, the time there, and the drones; this one is number `index`."""
+    """What drones have around them: the country, the time there, and each other."""
 
     country: Country
     clock: Scalar
@@ -47,7 +48,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Wall:
-    """A hazard as one drone sees it: which way it lies, how fast one may fly that way, and what it is."""
+    """Hazards as drones see them: which way they lie, how fast one may fly that way, and what they are."""
 
     towards: Vec3
     bound: Scalar
@@ -103,13 +104,13 @@ class SafetyFilter:
         speed = jnp.maximum(speed, 0.0)
         return speed * self.dt + speed * speed / (2.0 * self.braking)
 
-    def check(self, own: Glide, command: VelocityCommand, low: Flag, index: Int[Array, ""], around: Around) -> Checked:
-        """The command for one drone, brought within all bounds. Only a drone that is `low` may come to the ground."""
-        wind = around.country.weather.wind
+    def check(self, command: VelocityCommand, low: Flag, around: Around) -> Checked:
+        """The commands of all drones, brought within all bounds. Only one that is `low` may come to the ground."""
+        own, wind = around.fleet, around.country.weather.wind
         wanted = fly(own, command, self.handling, wind, self.dt).velocity
-        past = self._walls(own, low, index, around)
-        found = past(slid, Corrected(wanted, 0.0 * wanted.x, 0 * index))
-        share = past(lambda share, wall: jnp.minimum(share, allowed(found.velocity, wall)), 1.0 + 0.0 * wanted.x)
+        walls = self._walls(low, around)
+        found = past(walls, slid, Corrected(wanted, 0.0 * wanted.x, jnp.zeros_like(wanted.x, jnp.int32)))
+        share = past(walls, lambda share, wall: jnp.minimum(share, allowed(found.velocity, wall)), 1.0 + 0.0 * wanted.x)
         safe = found.velocity * share
         change = (safe - wanted).norm()
         # A command that may stay stays exactly what it was.
@@ -118,14 +119,19 @@ class SafetyFilter:
         told = VelocityCommand(*(jnp.where(kept, a, b) for a, b in zip(command.parts, final.parts, strict=True)))
         return Checked(told, jnp.where(kept, 0.0, change), jnp.where(kept, NOTHING, found.reason))
 
-    def _walls(self, own: Glide, low: Flag, index: Int[Array, ""], around: Around) -> Callable[..., Any]:
-        """A function that leads something past all the walls around a drone; the last have the last word."""
-        here, country, clock = own.position, around.country, around.clock
+    def _walls(self, low: Flag, around: Around) -> list[Wall]:
+        """All the walls around each drone, an axis of walls before that of drones; the last have the last word."""
+        own, country, clock = around.fleet, around.country, around.clock
+        here = own.position
         ground = country.terrain(here.x, here.y)
         one, zero = 1.0 + 0.0 * here.x, 0.0 * here.x
 
+        def flat(place: Vec2, up: Scalar) -> Vec3:
+            x, y, z = jnp.broadcast_arrays(place.x - here.x, place.y - here.y, up)
+            return Vec3(x, y, z)
+
         def zone(zone: Zone) -> Wall:
-            towards, distance = direction(Vec3(zone.centre.x - here.x, zone.centre.y - here.y, zero))
+            towards, distance = direction(flat(zone.centre, zero))
             keep_out = zone.known(clock) & (zone.level >= HIGH)
             return Wall(towards, self.approach(jnp.where(keep_out, distance - zone.radius - self.margin, FAR)), ZONE)
 
@@ -136,11 +142,11 @@ class SafetyFilter:
             yours = self.stopping(-glide.velocity.dot(towards))
             spare = distance - self.drones - mine - yours
             room = jnp.where(spare > 0.0, mine + 0.5 * spare, 0.5 * (distance - self.drones))
-            return Wall(towards, self.approach(jnp.where(flying & (number != index), room, FAR)), DRONE)
+            return Wall(towards, self.approach(jnp.where(flying & (number != numbers), room, FAR)), DRONE)
 
         def person(walker: Mover) -> Wall:
             at = walker.at(clock)
-            towards, distance = direction(Vec3(at.x - here.x, at.y - here.y, ground - here.z))
+            towards, distance = direction(flat(at, ground - here.z))
             room = distance - self.person - self.margin
             pace = jnp.where(room > 0.0, walker.span.norm() * walker.pulse, 0.0)
             return Wall(towards, self.approach(room) - pace, WALKER)
@@ -153,32 +159,24 @@ class SafetyFilter:
             towards, distance = direction(hill.centre - here)
             return Wall(towards, self.approach(distance - hill.radius - jnp.where(low, 0.0, self.clearance)), TERRAIN)
 
-        number = jnp.arange(around.flying.shape[0])
+        numbers = jnp.arange(around.flying.shape[0])
         floor = here.z - jnp.where(low, 0.0, self.clearance)
-        things = [
-            (zone, country.zones),
-            (drone, (around.fleet, around.flying, number)),
-            (person, country.people),
-            (building, country.buildings),
-            (hill, country.hills),
+        sides = [
+            (Vec3(zero, zero, -one), floor, TERRAIN),
+            (Vec3(zero, zero, one), self.ceiling - here.z, CEILING),
+            (Vec3(one, zero, zero), self.east - self.margin - here.x, FENCE),
+            (Vec3(-one, zero, zero), self.east - self.margin + here.x, FENCE),
+            (Vec3(zero, one, zero), self.north - self.margin - here.y, FENCE),
+            (Vec3(zero, -one, zero), self.north - self.margin + here.y, FENCE),
         ]
-        box = [
-            Wall(Vec3(zero, zero, -one), self.approach(floor), TERRAIN),
-            Wall(Vec3(zero, zero, one), self.approach(self.ceiling - here.z), CEILING),
-            Wall(Vec3(one, zero, zero), self.approach(self.east - self.margin - here.x), FENCE),
-            Wall(Vec3(-one, zero, zero), self.approach(self.east - self.margin + here.x), FENCE),
-            Wall(Vec3(zero, one, zero), self.approach(self.north - self.margin - here.y), FENCE),
-            Wall(Vec3(zero, -one, zero), self.approach(self.north - self.margin + here.y), FENCE),
+        return [
+            zone(abreast(country.zones)),
+            drone(abreast((around.fleet, around.flying, numbers))),
+            person(abreast(country.people)),
+            building(abreast(country.buildings)),
+            hill(abreast(country.hills)),
+            *(Wall(*alone((towards, self.approach(room))), kind) for towards, room, kind in sides),
         ]
-
-        def past(lead: Callable[[Any, Wall], Any], carry: Any) -> Any:
-            for wall_of, some in things:
-                carry = fold(lambda carry, thing: lead(carry, wall_of(thing)), carry, some)  # noqa: B023
-            for wall in box:
-                carry = lead(carry, wall)
-            return carry
-
-        return past
 
 
 FAR = 1e9
@@ -189,6 +187,20 @@ def direction(way: Vec3) -> tuple[Vec3, Scalar]:
     square = jnp.maximum(way.dot(way), 1e-6)
     inverse = jax.lax.rsqrt(square)
     return way * inverse, square * inverse
+
+
+def alone(thing: C) -> C:
+    """A thing with an axis of things."""
+    return jax.tree.map(lambda x: x[None], thing)
+
+
+def past(walls: list[Wall], lead: Callable[[C, Wall], C], carry: C) -> C:
+    """`lead` something past one wall after the other. Written out, which is faster than a loop."""
+    for wall in walls:
+        for i in range(jnp.shape(wall.bound)[0]):
+            towards, bound = jax.tree.map(lambda x: x[i], (wall.towards, wall.bound))  # noqa: B023
+            carry = lead(carry, Wall(towards, bound, wall.kind))
+    return carry
 
 
 def slid(now: Corrected, wall: Wall) -> Corrected:

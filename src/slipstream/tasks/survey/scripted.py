@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ...dynamics.velocity import Gimbal, Glide, Handling, wrapped
 from ...geometry import Scalar, Vec2, Vec3, sin_cos
 from .observation import aimed, bits, turned_to
-from .world import HIGH, Target, Zone, fold
+from .world import HIGH, Target, Zone, loop
 
 if TYPE_CHECKING:
     from .task import Survey, SurveyState
@@ -86,7 +86,7 @@ def avoiding(drone: Glide, velocity: Vec3, state: "SurveyState") -> Vec3:
         speed = go.norm()
         return Vec2(jnp.where(near, along.x * side * speed, go.x), jnp.where(near, along.y * side * speed, go.y))
 
-    turned = fold(aside, Vec2(velocity.x, velocity.y), state.world.zones)
+    turned = loop(aside, Vec2(velocity.x, velocity.y), state.world.zones)
     return Vec3(turned.x, turned.y, velocity.z)
 
 
@@ -130,7 +130,7 @@ def greedy_value(task: "Survey", state: "SurveyState", number: Array) -> Array:
         return jnp.maximum(worth, best[0]), Vec2(jnp.where(more, at.x, best[1].x), jnp.where(more, at.y, best[1].y))
 
     country = state.world
-    _, goal = fold(better, (jnp.float32(-1e9) + 0.0 * here.x, here), (country.targets, bits(country)))
+    _, goal = loop(better, (jnp.float32(-1e9) + 0.0 * here.x, here), (country.targets, bits(country)))
     point = Vec3(goal.x, goal.y, country.terrain(goal.x, goal.y) + 45.0)
     go = towards(drone, point, 12.0)
     return action(task, drone, avoiding(drone, Vec3(2.0 * go.x, 2.0 * go.y, go.z), state))

@@ -25,7 +25,7 @@ from .mission import MISSIONS, Mission
 from .safety import Around, Checked, SafetyFilter
 from .scene import look_of, survey_scene
 from .scripted import BASELINES, GIMBAL_RATE, fly_script
-from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold
+from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold, loop
 
 GOOD = 0.7
 """Quality from which a view counts towards dwelling."""
@@ -336,12 +336,12 @@ class Survey:
                 y = jnp.clip(at.y + away * sin, -land.north + 20.0, land.north - 20.0)
             here = Vec3(x, y, 0.0 * x)
             margin = 2.0 * self.filter.margin
-            clear = fold(
+            clear = loop(
                 lambda ok, zone: ok & ((zone.depth(here) < -margin) | (zone.level < HIGH)),
                 jnp.isfinite(x),
                 country.zones,
             )
-            clear = fold(lambda ok, house: ok & (house.outward(here).norm() > 25.0), clear, country.buildings)
+            clear = loop(lambda ok, house: ok & (house.outward(here).norm() > 25.0), clear, country.buildings)
             return (Vec2(jnp.where(clear, x, spot.x), jnp.where(clear, y, spot.y)), chance), None
 
         return jax.lax.scan(attempt, (pad, chance), length=3)[0]
@@ -359,10 +359,13 @@ class Survey:
         fleet, country = state.body, state.world
         believed = jax.vmap(shifted)(fleet.drones, state.progress.drift)
         around = Around(country, fleet.clock, believed, ~state.ended & (state.progress.mode != LANDED))
-        checked, modes, gimbals = jax.vmap(lambda own, around: self._ask(*own, around), in_axes=(0, None))(
-            (action, believed, fleet.gimbals, state.progress, jnp.arange(self.agents)),
-            around,
+        asked, modes, gimbals = jax.vmap(lambda own, around: self._ask(*own, around), in_axes=(0, None))(
+            (action, believed, fleet.gimbals, state.progress), around
         )
+        if self.safety:
+            checked = self.filter.check(asked, self.behaviour.low(modes), around)
+        else:
+            checked = Checked(asked, 0.0 * believed.yaw, 0 * modes)
         sortie = replace(
             state.progress,
             mode=modes,
@@ -374,8 +377,8 @@ class Survey:
         return replace(state, progress=sortie, chance=chance), Orders(checked.command, gimbals)
 
     def _ask(
-        self, action: Array, drone: Glide, gimbal: Gimbal, sortie: Sortie, number: Array, around: Around
-    ) -> tuple[Checked, Array, Vec2]:
+        self, action: Array, drone: Glide, gimbal: Gimbal, sortie: Sortie, around: Around
+    ) -> tuple[VelocityCommand, Array, Vec2]:
         plan, country = self.plan, around.country
         asked = VelocityCommand(*(jnp.clip(action[i], -1.0, 1.0) for i in range(4)))
         if plan.frame == "area":
@@ -386,10 +389,6 @@ class Survey:
         now = self._condition(drone, sortie, country)
         mode = self.behaviour.next(sortie.mode, now)
         asked = self.behaviour.command(mode, asked, drone, now, country.weather.wind, self.handling, self.dt)
-        if self.safety:
-            checked = self.filter.check(drone, asked, self.behaviour.low(mode), number, around)
-        else:
-            checked = Checked(asked, 0.0 * drone.yaw, 0 * number)
         if plan.gimbal == "policy":
             turned = Vec2(action[4], action[5])
         elif plan.gimbal == "nearest":
@@ -397,7 +396,7 @@ class Survey:
             turned = observation.turned_to(gimbal, towards, GIMBAL_RATE, self.dt)
         else:
             turned = Vec2(0.0 * drone.yaw, 0.0 * drone.yaw)
-        return checked, mode, turned
+        return asked, mode, turned
 
     def _condition(self, drone: Glide, sortie: Sortie, country: Country) -> Condition:
         here, plan = drone.position, self.plan
@@ -626,7 +625,7 @@ class Survey:
             return found, gain + worth * new, value + target.value * new, chance, bit << 1
 
         start = (sortie.found, 0.0 * sortie.value, sortie.value, chance, jnp.uint32(1))
-        found, gain, value, chance, _ = fold(one, start, country.targets)
+        found, gain, value, chance, _ = loop(one, start, country.targets)
         drawn, chance = chance.uniform()
         alarms = sortie.alarms + (drawn < self.detector.false_alarms * self.dt)
         return replace(sortie, found=found, value=value, alarms=alarms), gain, chance
@@ -643,7 +642,7 @@ class Survey:
 
             return total + jnp.where(fold(deep, place.x != place.x, country.zones), 0.0, target.value)
 
-        return fold(add, 0.0 * country.drain, country.targets)
+        return loop(add, 0.0 * country.drain, country.targets)
 
     def _dwell(
         self,
@@ -690,12 +689,12 @@ class Survey:
 
     def observe(self, state: SurveyState) -> Float[Array, "agents features"]:
         """All parts of what each drone knows, side by side."""
-        parts = self.parts(state)
-        return jnp.concatenate([parts[name] for name in observation.sizes(self.plan, self.sight != "none")], axis=-1)
+        told = observation.told(self, state)
+        return observation.stacked([x for part in told.values() for x in part])
 
     def parts(self, state: SurveyState) -> dict[str, Float[Array, "agents size"]]:
         """What each drone knows, by name: the same for training and for full-fidelity evaluation."""
-        return observation.parts(self, state)
+        return {name: observation.stacked(part) for name, part in observation.told(self, state).items()}
 
     def insight(self, state: SurveyState) -> Float[Array, "agents secrets"]:
         """Where its own target is: what a drone with a camera is not told, for its critic."""

@@ -169,8 +169,23 @@ class Country:
         return fold(lambda h, hill: h | ball_between(eye, point, hill.centre, hill.radius), hidden, self.hills)
 
 
+def abreast(things: C) -> C:
+    """Things with an axis for the drones that look at them: what is computed of both has all pairs.
+
+    The axis of drones is the last, so it is the one that becomes vectors.
+    """
+    return jax.tree.map(lambda x: x[:, None], things)
+
+
 def fold(function: Callable[[C, Any], C], start: C, things: Any) -> C:
-    """`function(carry, thing)` over the things of a world. A loop: written out they would take minutes to compile."""
+    """`function(carry, thing)` over the things of a world, written out: what is carried stays in registers."""
+    for i in range(jax.tree.leaves(things)[0].shape[0]):
+        start = function(start, jax.tree.map(lambda x: x[i], things))  # noqa: B023
+    return start
+
+
+def loop(function: Callable[[C, Any], C], start: C, things: Any) -> C:
+    """As `fold`, but as a loop: several times slower, where written out it would take minutes to compile."""
     return jax.lax.scan(lambda carry, thing: (function(carry, thing), None), start, things)[0]
 
 
