@@ -25,6 +25,7 @@ from slipstream.tasks.survey.behaviour import (
     Behaviour,
     Condition,
 )
+from slipstream.tasks.survey.safety import BATTERY
 from slipstream.tasks.survey.scripted import BASELINES, PROFILES, fly_script
 from slipstream.tasks.survey.world import HIGH, country_of
 
@@ -310,6 +311,24 @@ def test_a_drone_that_knows_its_place_no_longer_lands_where_it_is():
 
 
 # Scripts
+
+
+def test_a_drone_nobody_can_reach_turns_home_earlier_and_says_why():
+    env, state = started("coverage")
+    home = state.progress.home
+    away = Vec3(home.x + 100.0, home.y, home.z + 40.0)
+    drones = replace(state.body.drones, position=away)
+    # Between what the way home takes and a fifth more.
+    sortie = replace(state.progress, battery=jnp.full(env.agents, 20.0), mode=jnp.full(env.agents, MISSION))
+    state = replace(state, body=replace(state.body, drones=drones), progress=sortie)
+    command = jax.jit(env.command)
+    hover = jnp.zeros((env.agents, env.spec.action.size))
+    told, _ = command(state, hover)
+    assert (told.progress.mode == MISSION).all()
+    told, _ = command(replace(state, step=jnp.full(env.agents, int(31.0 / env.dt))), hover)
+    assert (told.progress.mode == RETURN).all()
+    assert (told.progress.reason[told.progress.changed == 0.0] == BATTERY).all()
+    assert (told.progress.changed == 0.0).any()
 
 
 def test_every_baseline_and_profile_gives_actions_of_its_task():

@@ -170,8 +170,11 @@ class Canvas:
         pen.ellipse(corner, fill=FRESH if fresh else STALE, outline=WHITE)
         mode = MODES[int(self.steps["mode"][now, drone])]
         note = "ended" if over else mode
+        reason = REASONS[int(self.steps["reason"][now, drone])]
         if not over and float(self.steps["changed"][now, drone]) > 0.0:
-            note += f" · filter: {REASONS[int(self.steps['reason'][now, drone])]}"
+            note += f" · filter: {reason}"
+        elif note == "return" and reason == "battery":
+            note += ": battery"
         pen.text((x + 4, y + TILE.height - 15), note, WHITE, self.tiny, stroke_width=1, stroke_fill=INK)
 
     # The map

@@ -1,5 +1,6 @@
 """The missions: what a drone is sent out for, what it gets for it, and when it has done it."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -30,6 +31,8 @@ class Mission:
     battery: tuple[float, float] = (80.0, 100.0)
     reserve: float = 15.0
     """percent of battery that must be left"""
+    silent: float = math.inf
+    """seconds after which nobody can reach the drone: it then keeps a fifth more of its battery for the way home"""
 
     # What success is
     coverage: float = 0.0
@@ -77,8 +80,10 @@ transit = Mission(
 )  # fmt: skip
 
 coverage = Mission(
-    land=Land(fixed_zones=1, popup_zones=1, zone_radius=(25.0, 45.0), popup_between=(20.0, 90.0), inner=250.0),
+    # Nobody could tell a silent drone of a zone that appears.
+    land=Land(fixed_zones=2, popup_zones=0, zone_radius=(25.0, 45.0), inner=250.0),
     time_limit=420.0,
+    silent=30.0,
     gimbal="down",
     frame="area",
     cover=250.0,

@@ -23,8 +23,8 @@ from ...struct import struct
 from .world import HIGH, Building, Country, Hill, Mover, Zone, abreast
 
 C = TypeVar("C")
-REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence")
-NOTHING, DRONE, WALKER, BUILDING, TERRAIN, CEILING, ZONE, FENCE = range(len(REASONS))
+REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence", "battery")
+NOTHING, DRONE, WALKER, BUILDING, TERRAIN, CEILING, ZONE, FENCE, BATTERY = range(len(REASONS))
 
 
 @struct

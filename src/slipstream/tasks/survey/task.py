@@ -22,7 +22,7 @@ from ...words import nearest
 from . import coverage, observation
 from .behaviour import EMERGENCY, LANDED, MISSION, TAKE_OFF, Behaviour, Condition
 from .mission import MISSIONS, Mission
-from .safety import Around, Checked, SafetyFilter
+from .safety import BATTERY, Around, Checked, SafetyFilter
 from .scene import look_of, survey_scene
 from .scripted import BASELINES, GIMBAL_RATE, fly_script
 from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold, loop
@@ -359,8 +359,8 @@ class Survey:
         fleet, country = state.body, state.world
         believed = jax.vmap(shifted)(fleet.drones, state.progress.drift)
         around = Around(country, fleet.clock, believed, ~state.ended & (state.progress.mode != LANDED))
-        asked, modes, gimbals = jax.vmap(lambda own, around: self._ask(*own, around), in_axes=(0, None))(
-            (action, believed, fleet.gimbals, state.progress), around
+        asked, modes, drained, gimbals = jax.vmap(lambda own, around: self._ask(*own, around), in_axes=(0, None))(
+            (action, believed, fleet.gimbals, state.progress, state.step), around
         )
         if self.safety:
             checked = self.filter.check(asked, self.behaviour.low(modes), around)
@@ -372,13 +372,14 @@ class Survey:
             sent=checked.command,
             changed=checked.changed,
             overruled=state.progress.overruled + (checked.changed > 0.0),
-            reason=jnp.where(checked.changed > 0.0, checked.reason, state.progress.reason),
+            reason=jnp.where(checked.changed > 0.0, checked.reason, jnp.where(drained, BATTERY, state.progress.reason)),
         )
         return replace(state, progress=sortie, chance=chance), Orders(checked.command, gimbals)
 
     def _ask(
-        self, action: Array, drone: Glide, gimbal: Gimbal, sortie: Sortie, around: Around
-    ) -> tuple[VelocityCommand, Array, Vec2]:
+        self, action: Array, drone: Glide, gimbal: Gimbal, sortie: Sortie, step: Array, around: Around
+    ) -> tuple[VelocityCommand, Array, Flag, Vec2]:
+        """What one drone asks for, its mode, whether its battery is why, and how its camera turns."""
         plan, country = self.plan, around.country
         asked = VelocityCommand(*(jnp.clip(action[i], -1.0, 1.0) for i in range(4)))
         if plan.frame == "area":
@@ -386,7 +387,7 @@ class Survey:
             asked = replace(
                 asked, ahead=cos * asked.ahead + sin * asked.aside, aside=cos * asked.aside - sin * asked.ahead
             )
-        now = self._condition(drone, sortie, country)
+        now = self._condition(drone, sortie, step, country)
         mode = self.behaviour.next(sortie.mode, now)
         asked = self.behaviour.command(mode, asked, drone, now, country.weather.wind, self.handling, self.dt)
         if plan.gimbal == "policy":
@@ -396,9 +397,9 @@ class Survey:
             turned = observation.turned_to(gimbal, towards, GIMBAL_RATE, self.dt)
         else:
             turned = Vec2(0.0 * drone.yaw, 0.0 * drone.yaw)
-        return asked, mode, turned
+        return asked, mode, (mode != MISSION) & (now.battery <= now.reserve), turned
 
-    def _condition(self, drone: Glide, sortie: Sortie, country: Country) -> Condition:
+    def _condition(self, drone: Glide, sortie: Sortie, step: Array, country: Country) -> Condition:
         here, plan = drone.position, self.plan
         way = sortie.home - here
         # On the way to its goal a drone need not keep what it takes to get there against a head wind.
@@ -409,6 +410,8 @@ class Survey:
             done = self._surveyed(sortie)
             # What must be left at home is kept for it.
             reserve = reserve - 10.0 + plan.reserve + 2.0
+        if math.isfinite(plan.silent):
+            reserve = jnp.where(step.astype(jnp.float32) * self.dt >= plan.silent, 1.2 * reserve, reserve)
         return Condition(
             battery=sortie.battery,
             reserve=reserve,
