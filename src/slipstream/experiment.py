@@ -133,6 +133,12 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
     "racing-demo": replace(racing, steps=48_000_000),
     "racing-generated": replace(racing, task=replace(racing.task, track="generated"), steps=60_000_000),
+    "racing-vision": replace(
+        racing,
+        task=replace(racing.task, sight="depth", pixels=40, interval=4, start_tilt=0.3, start_turn=0.4),
+        learner=replace(racing.learner, worlds=512, hidden=(128, 128), guess=1.0),
+        steps=40_000_000,
+    ),
     "survey-transit": survey,
     "survey-coverage": replace(survey, task=Survey(mission="coverage"), steps=1_500_000),
     "survey-search": replace(survey, task=Survey(mission="search"), steps=1_000_000),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -84,3 +86,25 @@ def test_what_only_the_critic_is_told_changes_the_value_and_not_the_choice():
     assert float(jnp.abs(policy.value(seen) - policy.value(other)).max()) > 1e-3
     # Acting needs only what the actor is told.
     np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])
+
+
+def test_a_guess_is_learned_from_the_truth_and_not_from_the_actor():
+    spec = Spec(5, Box(3), 0.01, insight=2)
+    policy = ActorCritic.init(jax.random.key(0), spec, (16,), guesses=True)
+    seen = jax.random.normal(jax.random.key(1), (256, 7)).at[:, 5:].set(0.0)
+    seen = seen.at[:, 5].set(seen[:, 0]).at[:, 6].set(-seen[:, 1])
+    np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])
+
+    def chosen(guesser):
+        return jnp.sum(replace(policy, guesser=guesser).choice(seen).mode ** 2)
+
+    assert all(float(jnp.abs(x).max()) == 0.0 for x in jax.tree.leaves(jax.grad(chosen)(policy.guesser)))
+
+    def wrong(guesser):
+        return jnp.mean(replace(policy, guesser=guesser).wrong(seen))
+
+    def learn(guesser, _):
+        return jax.tree.map(lambda w, g: w - 0.3 * g, guesser, jax.grad(wrong)(guesser)), None
+
+    learned, _ = jax.lax.scan(learn, policy.guesser, length=300)
+    assert float(wrong(learned)) < 0.1 * float(wrong(policy.guesser))

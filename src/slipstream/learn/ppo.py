@@ -86,6 +86,8 @@ class Ppo:
     """normalise observations by their running mean and variance, and returns likewise"""
     block: int = 64
     """rows that are shuffled together"""
+    guess: float = 0.0
+    """weight of how wrong an agent with a camera guesses what its critic is told; with 0 it does not guess"""
     eyes: Literal["patches", "convolutions"] = "patches"
     """how pictures are read: by matrix products, which suit a CPU, or by convolutions, which suit an accelerator"""
 
@@ -102,8 +104,8 @@ class Ppo:
             raise ValueError(f"eyes are {' or '.join(EYES)}, not '{self.eyes}'")
         if not 0.0 < self.settle < 1.0:
             raise ValueError("settle lies between 0 and 1")
-        if self.rate <= 0.0 or self.spread <= 0.0:
-            raise ValueError("rate and spread must be positive")
+        if self.rate <= 0.0 or self.spread <= 0.0 or self.guess < 0.0:
+            raise ValueError("rate and spread must be positive, guess not negative")
 
     def check(self, spec: Spec, devices: int) -> None:
         """Refuse a task whose rollouts these settings cannot divide."""
@@ -130,7 +132,9 @@ class Ppo:
         """The start, for the worlds of those indices: the same for a world wherever it lives."""
         key = jax.random.key(seed)
         key, weights = jax.random.split(key)
-        policy = ActorCritic.init(weights, env.spec, self.hidden, self.activation, self.shared, self.spread, self.eyes)
+        policy = ActorCritic.init(
+            weights, env.spec, self.hidden, self.activation, self.shared, self.spread, self.eyes, self.guess > 0.0
+        )
         seed = jnp.asarray(seed, jnp.uint32)
         agents = env.spec.agents
         own = jax.vmap(partial(Chance.of, seed ^ jnp.uint32(0x5EED)))
@@ -276,7 +280,8 @@ class Ppo:
         if self.spread_end > 0.0:
             policy = replace(policy, log_std=jax.lax.stop_gradient(policy.log_std))
         sight = None if batch.frame is None else policy.see(batch.frame)
-        choice, value = policy.both(batch.observation, None if sight is None else sight[:, None])
+        sight = None if sight is None else sight[:, None]
+        choice, value = policy.both(batch.observation, sight)
         log_ratio = choice.log_prob(batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
 
@@ -288,7 +293,11 @@ class Ppo:
         value_loss = total((value - batch.target) ** 2)
         entropy = total(choice.entropy)
         loss = -surrogate + self.value_weight * value_loss - self.entropy * entropy
-        return loss, {
+        guessed = {}
+        if policy.guesser is not None:
+            guessed["guess_loss"] = total(policy.wrong(batch.observation, sight))
+            loss = loss + self.guess * guessed["guess_loss"]
+        return loss, guessed | {
             "count": jnp.sum(batch.weight),
             "loss": loss,
             "value_loss": value_loss,
@@ -327,12 +336,12 @@ def blocks_at_once(blocks: int, rows: int, pictures: bool) -> int:
 
 def trainable(policy: ActorCritic) -> tuple[Any, ...]:
     """What the gradient changes."""
-    return policy.trunk, policy.actor, policy.critic, policy.log_std, policy.eyes
+    return policy.trunk, policy.actor, policy.critic, policy.log_std, policy.eyes, policy.guesser
 
 
 def with_trainable(policy: ActorCritic, weights: tuple[Any, ...]) -> ActorCritic:
-    trunk, actor, critic, log_std, eyes = weights
-    return replace(policy, trunk=trunk, actor=actor, critic=critic, log_std=log_std, eyes=eyes)
+    trunk, actor, critic, log_std, eyes, guesser = weights
+    return replace(policy, trunk=trunk, actor=actor, critic=critic, log_std=log_std, eyes=eyes, guesser=guesser)
 
 
 def mean(x: Array, valid: Array, axis: str | None) -> Float[Array, ""]:

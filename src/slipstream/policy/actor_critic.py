@@ -22,7 +22,8 @@ class ActorCritic:
 
     With `eyes` it also sees: `see` turns a picture into a sight, once for all the steps the picture stands.
     If the task tells a critic more than the agents see, that stands behind the first `known` numbers of an observation
-    in training; the critic then reads all of them and needs no sight, and acting needs only the first.
+    in training; the critic then reads all of them and needs no sight, and acting needs only the first. With `guesser`
+    the actor guesses those numbers from what it knows and sees, and goes by its guess, too.
     """
 
     trunk: Mlp | None
@@ -32,6 +33,7 @@ class ActorCritic:
     normaliser: Normaliser
     worth: Normaliser  # of returns: the critic speaks in units of their spread
     eyes: Eyes | None
+    guesser: Mlp | None
     space: ActionSpace = static()
     known: int = static()  # numbers the actor reads
     insight: int = static()  # and those only the critic does
@@ -46,6 +48,7 @@ class ActorCritic:
         shared: bool = False,
         spread: float = 1.0,
         eyes_kind: str = "patches",
+        guesses: bool = False,
     ) -> "ActorCritic":
         trunk_key, actor_key, critic_key = jax.random.split(key, 3)
         known, eyes = spec.observation, None
@@ -54,6 +57,10 @@ class ActorCritic:
             known += AGE
         size = known + (eyes.joined.bias.size if eyes else 0)
         worth = known + spec.insight if spec.insight else size
+        guesser = None
+        if guesses and spec.insight:
+            guesser = Mlp.init(jax.random.fold_in(key, 2), (size, hidden[0], spec.insight), activation)
+            size += spec.insight
         trunk = Mlp.init(trunk_key, (size, *hidden), activation, 2.0**0.5) if shared else None
         actor, critic = ((hidden[-1],) if shared else (inputs, *hidden) for inputs in (size, worth))
         return cls(
@@ -64,6 +71,7 @@ class ActorCritic:
             normaliser=Normaliser.of(known + spec.insight),
             worth=Normaliser.of(),
             eyes=eyes,
+            guesser=guesser,
             space=spec.action,
             known=known,
             insight=spec.insight,
@@ -73,13 +81,26 @@ class ActorCritic:
         """What a picture shows; nothing to a policy without eyes."""
         return None if self.eyes is None else self.eyes(frame)
 
+    def _sensed(self, observation: Float[Array, "*b d"], sight: Sight) -> Float[Array, "*b i"]:
+        """What an agent knows and sees."""
+        known = self.normaliser.first(self.known)(observation[..., : self.known])
+        if sight is None:
+            return known
+        return jnp.concatenate([known, jnp.broadcast_to(sight, (*known.shape[:-1], sight.shape[-1]))], axis=-1)
+
     def features(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Float[Array, "*b h"]:
         """What the actor decides by."""
-        known = self.normaliser.first(self.known)(observation[..., : self.known])
-        if sight is not None:
-            sight = jnp.broadcast_to(sight, (*known.shape[:-1], sight.shape[-1]))
-            known = jnp.concatenate([known, sight], axis=-1)
-        return known if self.trunk is None else jnp.tanh(self.trunk(known))
+        sensed = self._sensed(observation, sight)
+        if self.guesser is not None:
+            # The guess is taught to be right; what would be convenient to the actor must not change it.
+            sensed = jnp.concatenate([sensed, jax.lax.stop_gradient(self.guesser(sensed))], axis=-1)
+        return sensed if self.trunk is None else jnp.tanh(self.trunk(sensed))
+
+    def wrong(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Float[Array, "*b"]:
+        """How wrong the guess of what only the critic is told is: the mean square, in units of its spread."""
+        assert self.guesser is not None
+        truth = self.normaliser(observation)[..., self.known :]
+        return jnp.mean((self.guesser(self._sensed(observation, sight)) - truth) ** 2, axis=-1)
 
     def choice(self, observation: Float[Array, "*b d"], sight: Sight = None) -> Distribution:
         return distribution(self.space, self.actor(self.features(observation, sight)), self.log_std)
