@@ -59,6 +59,17 @@ def test_an_experiment_comes_back_from_its_file_as_it_was():
         assert Experiment.from_dict(json.loads(json.dumps(preset.as_dict()))) == preset
 
 
+@pytest.mark.parametrize(
+    ("detector", "words"),
+    [({"blur": -1.0}, "not negative"), (3, "object with settings"), ({"blurr": 1.0}, "did you mean 'blur'")],
+)
+def test_a_wrong_setting_within_a_setting_is_refused_in_words(detector, words):
+    told = PRESETS["survey-search"].as_dict()
+    told["task"] |= {"detector": detector}
+    with pytest.raises(ValueError, match=words):
+        Experiment.from_dict(told)
+
+
 def test_tensorboard_reads_the_metrics(whole):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

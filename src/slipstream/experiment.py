@@ -82,6 +82,10 @@ def checked(kind: type, values: dict[str, Any], what: str) -> dict[str, Any]:
         default = hints[name]
         if isinstance(value, list):
             value = tuple(value)
+        if dataclasses.is_dataclass(default):
+            if not isinstance(value, dict):
+                raise ValueError(f"{what} field '{name}' is an object with settings, not {value!r}")
+            value = default(**checked(typing.cast(type, default), value, name))  # pyright: ignore[reportCallIssue]
         plain = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}.get(default)
         wrong_bool = isinstance(value, bool) and default is not bool
         if plain and (not isinstance(value, plain) or wrong_bool):

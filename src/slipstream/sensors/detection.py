@@ -22,6 +22,12 @@ class Lens:
     pixels: int = 640
     """columns of the picture a detector would read"""
 
+    def __post_init__(self) -> None:
+        if not (0.0 < self.width < math.pi and 0.0 < self.height < math.pi):
+            raise ValueError("the field of view of a lens lies between 0 and π")
+        if self.reach <= 0.0 or self.pixels < 1:
+            raise ValueError("a lens has a positive reach and at least one pixel")
+
     @property
     def aside(self) -> float:
         return math.tan(self.width / 2)
@@ -57,6 +63,10 @@ class Detector:
     """standard deviation of a found position, as a share of the distance"""
     false_alarms: float = 0.01
     """a second"""
+
+    def __post_init__(self) -> None:
+        if self.slope <= 0.0 or min(self.half, self.blur, self.false_alarms) < 0.0:
+            raise ValueError("a detector's slope is positive, its half, blur and false alarms are not negative")
 
     def odds(self, size: Scalar) -> Scalar:
         """The probability that one look finds a thing of so many pixels."""

@@ -13,10 +13,11 @@ from ...dynamics.velocity import Gimbal, Glide, wrapped
 from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from . import coverage
 from .mission import Mission
+from .state import Sortie, SurveyState
 from .world import HIGH, Building, Country, Target, Zone, abreast, fold
 
 if TYPE_CHECKING:
-    from .task import Sortie, Survey, SurveyState
+    from .task import Survey
 
 CLOSE = 80.0
 """Distance within which a known target counts as viewed, m."""
@@ -47,7 +48,7 @@ def stacked(numbers: list[Float[Array, "agents"]]) -> Float[Array, "agents size"
     return jnp.stack(jax.lax.optimization_barrier(numbers), axis=0).T
 
 
-def told(task: "Survey", state: "SurveyState") -> dict[str, list[Float[Array, "agents"]]]:
+def told(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "agents"]]]:
     """What drones know, by part: every number for all of them."""
     drone, gimbal, sortie, step = state.body.drones, state.body.gimbals, state.progress, state.step
     country, clock, plan = state.world, state.body.clock, task.plan
@@ -181,9 +182,7 @@ def _obstacles(
     ]
 
 
-def _targets(
-    here: Vec2, into: Callable[[Vec2], Vec2], sortie: "Sortie", country: Country, clock: Scalar
-) -> list[Scalar]:
+def _targets(here: Vec2, into: Callable[[Vec2], Vec2], sortie: Sortie, country: Country, clock: Scalar) -> list[Scalar]:
     """The nearest targets not yet viewed, with their values."""
 
     def measure(thing: tuple[Target, Array]) -> tuple[Scalar, Near]:
@@ -208,7 +207,7 @@ def _track(
     drone: Glide,
     gimbal: Gimbal,
     into: Callable[[Vec2], Vec2],
-    sortie: "Sortie",
+    sortie: Sortie,
     number: Array,
     country: Country,
     clock: Scalar,
@@ -248,7 +247,7 @@ def turned_to(gimbal: Gimbal, wanted: Gimbal, rate: float, dt: float) -> Vec2:
     )
 
 
-def nearest_left(drone: Glide, sortie: "Sortie", country: Country, clock: Scalar) -> Vec3:
+def nearest_left(drone: Glide, sortie: Sortie, country: Country, clock: Scalar) -> Vec3:
     """The nearest target that was not viewed yet; the ground below if there is none."""
     here = drone.position
 

@@ -16,16 +16,17 @@ from jaxtyping import Array, Float
 from ...dynamics.velocity import Gimbal, Glide, Handling, wrapped
 from ...geometry import Scalar, Vec2, Vec3, sin_cos
 from .observation import aimed, bits, turned_to
+from .state import SurveyState
 from .world import HIGH, Target, Zone, loop
 
 if TYPE_CHECKING:
-    from .task import Survey, SurveyState
+    from .task import Survey
 
-Script = Callable[["Survey", "SurveyState", Array], Float[Array, "size"]]
+Script = Callable[["Survey", SurveyState, Array], Float[Array, "size"]]
 GIMBAL_RATE = math.radians(60.0)
 
 
-def fly_script(script: Script, task: "Survey", state: "SurveyState") -> Float[Array, "agents size"]:
+def fly_script(script: Script, task: "Survey", state: SurveyState) -> Float[Array, "agents size"]:
     """The actions of all drones of a world."""
     return jax.vmap(partial(script, task, state))(jnp.arange(task.agents))
 
@@ -64,14 +65,14 @@ def towards(drone: Glide, point: Vec3, speed: float) -> Vec3:
 # Baselines
 
 
-def straight(task: "Survey", state: "SurveyState", number: Array) -> Array:
+def straight(task: "Survey", state: SurveyState, number: Array) -> Array:
     """Straight to the goal at full speed; near a zone, along its edge on the side that is less of a detour."""
     drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
     goal: Vec3 = of(state.progress.goal, number)  # pyright: ignore[reportAssignmentType]
     return action(task, drone, avoiding(drone, towards(drone, goal, 12.0), state))
 
 
-def avoiding(drone: Glide, velocity: Vec3, state: "SurveyState") -> Vec3:
+def avoiding(drone: Glide, velocity: Vec3, state: SurveyState) -> Vec3:
     """A velocity, turned along the edge of each zone that lies ahead within 80 m."""
     here = Vec2(drone.position.x, drone.position.y)
 
@@ -90,7 +91,7 @@ def avoiding(drone: Glide, velocity: Vec3, state: "SurveyState") -> Vec3:
     return Vec3(turned.x, turned.y, velocity.z)
 
 
-def lawn_mower(task: "Survey", state: "SurveyState", number: Array) -> Array:
+def lawn_mower(task: "Survey", state: SurveyState, number: Array) -> Array:
     """To and fro over the square, in lanes as wide as the picture, with a tenth of overlap."""
     drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
     half, speed, height = task.plan.cover, 10.0, 55.0
@@ -115,7 +116,7 @@ def lawn_mower(task: "Survey", state: "SurveyState", number: Array) -> Array:
     return action(task, drone, go, yaw=jnp.float32(0.5 * math.pi))
 
 
-def greedy_value(task: "Survey", state: "SurveyState", number: Array) -> Array:
+def greedy_value(task: "Survey", state: SurveyState, number: Array) -> Array:
     """To the target of the highest value that is left; among equal ones to the nearer."""
     drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
     found = of(state.progress.found, number)
@@ -161,7 +162,7 @@ class Profile:
     look: Look | None = None
     """heading and gimbal; None keeps the camera on the drone's own target"""
 
-    def __call__(self, task: "Survey", state: "SurveyState", number: Array) -> Array:
+    def __call__(self, task: "Survey", state: SurveyState, number: Array) -> Array:
         """The action of one drone; the task must leave the gimbal to the policy, as the mission free does."""
         drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
         gimbal: Gimbal = of(state.body.gimbals, number)  # pyright: ignore[reportAssignmentType]

@@ -9,83 +9,25 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt32
+from jaxtyping import Array, Bool, Float
 
 from ...chance import Chance
 from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, fly
 from ...env import Box, Picture, Spec, State, among
-from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
+from ...geometry import Flag, Vec2, Vec3, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
-from ...struct import struct
 from ...words import nearest
 from . import coverage, observation
-from .behaviour import EMERGENCY, LANDED, MISSION, TAKE_OFF, Behaviour, Condition
+from .behaviour import LANDED, MISSION, Behaviour, Condition
+from .judging import achievable, judged, surveyed
 from .mission import MISSIONS, Mission
 from .safety import BATTERY, Around, Checked, SafetyFilter
 from .scene import look_of, survey_scene
 from .scripted import BASELINES, GIMBAL_RATE, fly_script
-from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold, loop
-
-GOOD = 0.7
-"""Quality from which a view counts towards dwelling."""
-RADIUS = 0.5
-"""Of a drone, m."""
-
-
-@struct
-class Fleet:
-    """What moves: drones, their cameras, and with the clock everything that walks or drives."""
-
-    drones: Glide
-    gimbals: Gimbal
-    clock: Scalar
-
-
-@struct
-class Sortie:
-    """How far one drone has come."""
-
-    home: Vec3
-    goal: Vec3
-    limit: Scalar  # seconds
-    battery: Scalar  # percent
-    mode: Int[Array, ""]
-    drift: Vec2  # by how much the drone is mistaken about where it is
-    outage: Scalar  # when satellites are lost; they are back a minute later
-    dark: Flag  # whether they are lost now
-    blind: Flag  # whether without them the drone does not know where it is
-    found: UInt32[Array, ""]  # a bit a target
-    value: Scalar  # of what was found
-    covered: coverage.Rows
-    track: Vec3  # where the drone's own target is thought to be
-    unseen: Scalar  # seconds since it was in view
-    dwell: Scalar  # seconds of good view without a break, up to now
-    best_dwell: Scalar
-    quality: Scalar
-    alarms: Scalar  # false ones
-    medium: Scalar  # seconds under a medium threat
-    high: Scalar
-    entered: Flag  # a no-fly zone or the outside of the geofence
-    hit: Flag
-    arrived: Flag
-    overruled: Scalar  # steps on which the filter changed the command
-    reason: Int[Array, ""]  # why, the last time
-    changed: Scalar  # by how much, in this step
-    sent: VelocityCommand
-    score: Scalar
-    success: Flag
-
-
-SurveyState = State[Country, Fleet, Sortie]
-
-
-@struct
-class Orders:
-    """What the vehicles are told for one period."""
-
-    commands: VelocityCommand
-    gimbals: Vec2  # yaw and pitch rates, in [−1, 1]
+from .start import start
+from .state import Fleet, Orders, Sortie, SurveyState
+from .world import Country
 
 
 @dataclass(frozen=True)
@@ -122,6 +64,8 @@ class Survey:
     """height above which a picture shows too little to count as covered, m"""
     world_life: float = 300.0
     """seconds after which a country is replaced by another, on average; 0 is never"""
+    lens: Lens = Lens()
+    detector: Detector = Detector()
 
     def __post_init__(self) -> None:
         if self.mission not in MISSIONS:
@@ -153,14 +97,6 @@ class Survey:
     @property
     def handling(self) -> Handling:
         return Handling()
-
-    @property
-    def lens(self) -> Lens:
-        return Lens()
-
-    @property
-    def detector(self) -> Detector:
-        return Detector()
 
     @property
     def behaviour(self) -> Behaviour:
@@ -225,7 +161,7 @@ class Survey:
     def newcomers(self, chance: Chance, state: SurveyState) -> tuple[Glide, Gimbal, Sortie]:
         """Every drone at its start in this country."""
         numbers = jnp.arange(self.agents)
-        return jax.vmap(lambda own, shared: self._start(*own, *shared), in_axes=(0, None))(
+        return jax.vmap(lambda own, shared: start(self, *own, *shared), in_axes=(0, None))(
             (jax.vmap(chance.fork)(numbers), numbers, state.world.pads),
             (state.world, state.body.clock),
         )
@@ -248,103 +184,6 @@ class Survey:
             terminated=state.terminated & ~who,
             truncated=state.truncated & ~who,
         )
-
-    def _start(
-        self, chance: Chance, number: Array, pad: Vec2, country: Country, clock: Scalar
-    ) -> tuple[Glide, Gimbal, Sortie]:
-        plan, land = self.plan, self.plan.land
-        ground = country.terrain(pad.x, pad.y)
-        target = jax.tree.map(lambda x: x[number % land.targets], country.targets)
-        if self.starts == "pad":
-            place, height = pad, ground
-        else:
-            place, chance = self._spot(chance, country, clock, target, pad)
-            above, chance = chance.uniform(self.filter.clearance + 7.0, 75.0)
-            height = country.terrain(place.x, place.y) + above
-        far, chance = chance.uniform(-land.north + 60.0, land.north - 60.0)
-        goal = Vec3(0.0 * far + (land.east - 40.0), far, 60.0 + 0.0 * far)
-        home = Vec3(pad.x, pad.y, ground)
-        here = Vec3(place.x, place.y, height)
-        limit = jnp.float32(plan.time_limit)
-        if plan.transit:
-            home = goal
-            limit = 10.0 + 1.2 * (goal - here).norm() / 10.0
-        yaw, chance = chance.uniform(-math.pi, math.pi)
-        battery, chance = chance.uniform(*plan.battery)
-        lost, chance = chance.uniform()
-        when, chance = chance.uniform(0.0, 0.5 * plan.time_limit)
-        cue = []
-        for _ in range(2):
-            part, chance = chance.normal(4.0)
-            cue.append(part)
-        at = target.mover.at(clock)
-        zero = 0.0 * far
-        drone = Glide.at(here, yaw)
-        down = {"ahead": 0.5, "down": 0.5 * math.pi}.get(plan.gimbal, 0.8)
-        gimbal = Gimbal(zero, zero + down)
-        track = Vec3(at.x + cue[0], at.y + cue[1], country.terrain(at.x, at.y))
-        if plan.own:
-            # The camera is turned to where the target was reported.
-            gimbal = observation.aimed(drone, track)
-        sortie = Sortie(
-            home=home,
-            goal=goal,
-            limit=limit,
-            battery=battery,
-            mode=jnp.int32(TAKE_OFF if self.starts == "pad" else MISSION),
-            drift=Vec2(zero, zero),
-            outage=jnp.where(lost < self.outage, when, jnp.inf),
-            dark=jnp.bool_(False),
-            blind=chance.fork(0).uniform()[0] < self.blind,
-            found=jnp.uint32(0),
-            value=zero,
-            covered=(jnp.uint32(0),) * coverage.SIDE if plan.cover else (),
-            track=track,
-            unseen=zero,
-            dwell=zero,
-            best_dwell=zero,
-            quality=zero,
-            alarms=zero,
-            medium=zero,
-            high=zero,
-            entered=jnp.bool_(False),
-            hit=jnp.bool_(False),
-            arrived=jnp.bool_(False),
-            overruled=zero,
-            reason=jnp.int32(0),
-            changed=zero,
-            sent=VelocityCommand(zero, zero, zero, zero),
-            score=zero,
-            success=jnp.bool_(False),
-        )
-        return drone, gimbal, sortie
-
-    def _spot(self, chance: Chance, country: Country, clock: Scalar, target: Target, pad: Vec2) -> tuple[Vec2, Chance]:
-        """Somewhere clear of zones and buildings, if three tries find it; otherwise over the pad."""
-        land = self.plan.land
-
-        def attempt(carry: tuple[Vec2, Chance], _: None) -> tuple[tuple[Vec2, Chance], None]:
-            spot, chance = carry
-            x, chance = chance.uniform(-land.east + 20.0, land.east - 80.0)
-            y, chance = chance.uniform(-land.north + 20.0, land.north - 20.0)
-            if self.plan.own:
-                turn, chance = chance.uniform(-math.pi, math.pi)
-                away, chance = chance.uniform(25.0, 80.0)
-                at = target.mover.at(clock)
-                sin, cos = sin_cos(turn)
-                x = jnp.clip(at.x + away * cos, -land.east + 20.0, land.east - 20.0)
-                y = jnp.clip(at.y + away * sin, -land.north + 20.0, land.north - 20.0)
-            here = Vec3(x, y, 0.0 * x)
-            margin = 2.0 * self.filter.margin
-            clear = loop(
-                lambda ok, zone: ok & ((zone.depth(here) < -margin) | (zone.level < HIGH)),
-                jnp.isfinite(x),
-                country.zones,
-            )
-            clear = loop(lambda ok, house: ok & (house.outward(here).norm() > 25.0), clear, country.buildings)
-            return (Vec2(jnp.where(clear, x, spot.x), jnp.where(clear, y, spot.y)), chance), None
-
-        return jax.lax.scan(attempt, (pad, chance), length=3)[0]
 
     # Flying
 
@@ -407,7 +246,7 @@ class Survey:
         reserve = 10.0 + spare * self.discharge * country.drain * way.norm() / self.behaviour.return_speed
         done = jnp.zeros_like(sortie.hit)
         if plan.returns:
-            done = self._surveyed(sortie)
+            done = surveyed(self, sortie)
             # What must be left at home is kept for it.
             reserve = reserve - 10.0 + plan.reserve + 2.0
         if math.isfinite(plan.silent):
@@ -420,15 +259,6 @@ class Survey:
             done=done,
             lost=sortie.dark & sortie.blind,
         )
-
-    def _surveyed(self, sortie: Sortie) -> Flag:
-        """Whether enough was covered and found."""
-        plan = self.plan
-        found = jax.lax.population_count(sortie.found).astype(jnp.float32)
-        done = found >= plan.found * plan.land.targets
-        if plan.cover:
-            done = done & (coverage.share_of(sortie.covered) >= plan.coverage + 0.005)
-        return done
 
     def move(self, state: SurveyState, orders: Orders) -> Fleet:
         """Where the fast model takes the fleet in one control period."""
@@ -459,7 +289,7 @@ class Survey:
         chances = jax.vmap(lambda i: state.chance.fork(i + 64))(jnp.arange(self.agents))
         numbers = jnp.arange(self.agents)
         before, after = state.body.drones, body.drones
-        sortie, reward, over = jax.vmap(lambda own, shared: self._judge(*own, *shared), in_axes=(0, None))(
+        sortie, reward, over = jax.vmap(lambda own, shared: judged(self, *own, *shared), in_axes=(0, None))(
             (state.progress, before, after, body.gimbals, numbers, chances, step),
             (state.world, body.clock, (before.position, after.position, flying, numbers)),
         )
@@ -471,222 +301,6 @@ class Survey:
         return replace(
             state, body=body, progress=sortie, step=step, reward=reward, terminated=over, truncated=truncated
         )
-
-    def _judge(
-        self,
-        sortie: Sortie,
-        before: Glide,
-        drone: Glide,
-        gimbal: Gimbal,
-        number: Array,
-        chance: Chance,
-        step: Array,
-        country: Country,
-        clock: Scalar,
-        ways: tuple[Vec3, Vec3, Array, Array],
-    ) -> tuple[Sortie, Scalar, Flag]:
-        """One drone: its sortie so far, the reward of the step, and whether it is over. `ways` are those of all."""
-        plan, dt = self.plan, self.dt
-        here = drone.position
-        ground = country.terrain(here.x, here.y)
-        speed = drone.velocity.norm()
-        battery = sortie.battery - dt * self.discharge * country.drain * (0.9 + 0.3 * (speed / 12.0) ** 2)
-        time = step.astype(jnp.float32) * dt
-        dark = (time >= sortie.outage) & (time < sortie.outage + 60.0)
-        drift, chance = self._drifted(sortie, dark, chance)
-        medium, high, entered = self._zones(here, country, clock)
-        entered = entered | (jnp.abs(here.x) > plan.land.east) | (jnp.abs(here.y) > plan.land.north)
-        low = self.behaviour.low(sortie.mode)
-        hit = self._hits(before, drone, number, country, ways) | ((here.z - ground < RADIUS) & ~low)
-        reward = dt * (plan.time_reward + plan.threat_reward * medium) + plan.overruled_reward * sortie.changed
-        now = replace(
-            sortie,
-            battery=battery,
-            drift=drift,
-            dark=dark,
-            medium=sortie.medium + dt * medium,
-            high=sortie.high + dt * high,
-            entered=sortie.entered | entered | high,
-            hit=sortie.hit | hit,
-        )
-        failed = entered | high | hit | (battery <= 0.0)
-        done = jnp.zeros_like(hit)
-        if plan.transit:
-            gap = (sortie.goal - here).norm()
-            reward = reward + plan.nearer_reward * ((sortie.goal - before.position).norm() - gap)
-            done = (gap < 10.0) & ~failed
-            now = replace(now, arrived=done, success=done & (battery >= plan.reserve))
-            reward = reward + plan.arrive_reward * done
-        if plan.cover:
-            axes = gimbal.attitude(drone.yaw).axes
-            rows = coverage.footprint(here, axes, ground, plan.cover, self.lens)
-            sharp = here.z - ground <= self.sharp
-            rows = tuple(
-                old | jnp.where(sharp, new, jnp.uint32(0)) for old, new in zip(sortie.covered, rows, strict=True)
-            )
-            gain = coverage.share_of(rows) - coverage.share_of(sortie.covered)
-            reward = reward + plan.cover_reward * 100.0 * gain
-            now = replace(now, covered=rows)
-        if plan.find_reward:
-            now, gain, chance = self._look(now, drone, gimbal, country, clock, chance)
-            reward = reward + plan.find_reward * gain
-        if plan.own:
-            now, chance = self._dwell(now, drone, gimbal, number, country, clock, chance)
-            reward = reward + plan.view_reward * dt * (now.quality + (now.quality >= GOOD))
-            # The sortie goes on: an end that took away what a good view still pays would be put off for ever.
-            dwelt = now.best_dwell >= plan.dwell
-            failed = failed | (now.unseen > 5.0) if plan.dwell else failed
-            now = replace(now, success=dwelt & ~now.entered & ~now.hit)
-            reward = reward + plan.finish_reward * (dwelt & (sortie.best_dwell < plan.dwell))
-        if plan.value:
-            left = self._achievable(country)
-            done = now.value >= left
-            now = replace(now, success=(now.value >= plan.value * left) & ~now.entered & (now.medium <= plan.medium))
-            reward = reward + plan.finish_reward * done
-        if plan.returns:
-            surveyed = self._surveyed(now)
-            reward = reward + plan.finish_reward * (surveyed & ~self._surveyed(sortie))
-            away = Vec2(sortie.home.x - here.x, sortie.home.y - here.y).norm()
-            done = now.mode == LANDED
-            home = done & (away <= 3.0) & (battery >= plan.reserve)
-            now = replace(now, success=home & surveyed & ~now.entered)
-        done = done | ((now.mode >= EMERGENCY) & (here.z - ground < 0.5))
-        reward = reward + plan.end_reward * failed
-        return now, reward, done | failed
-
-    def _drifted(self, sortie: Sortie, dark: Flag, chance: Chance) -> tuple[Vec2, Chance]:
-        """How far the drone is mistaken about where it is: a walk that pulls back, wider without satellites."""
-        width = self.drift * jnp.where(dark, 4.0, 1.0)
-        keep = math.exp(-self.dt / 10.0)
-        parts = []
-        for old in (sortie.drift.x, sortie.drift.y):
-            kick, chance = chance.normal(math.sqrt(1.0 - keep**2))
-            # Never beyond what the filter leaves room for.
-            most = 2.8 * self.drift * 2.0
-            parts.append(jnp.clip(keep * old + width * kick, -most, most))
-        return Vec2(*parts), chance
-
-    def _zones(self, here: Vec3, country: Country, clock: Scalar) -> tuple[Flag, Flag, Flag]:
-        """Whether a drone is under a medium threat, a high one, or in a no-fly zone."""
-
-        def more(found: tuple[Flag, Flag, Flag], zone: Zone) -> tuple[Flag, Flag, Flag]:
-            inside = zone.active(clock) & (zone.depth(here) > 0.0)
-            medium, high, entered = found
-            return (
-                medium | (inside & (zone.level == MEDIUM)),
-                high | (inside & (zone.level == HIGH)),
-                entered | (inside & (zone.level > HIGH)),
-            )
-
-        no = here.x != here.x
-        return fold(more, (no, no, no), country.zones)
-
-    def _hits(
-        self, before: Glide, drone: Glide, number: Array, country: Country, ways: tuple[Vec3, Vec3, Array, Array]
-    ) -> Flag:
-        """Whether the drone touched a building, a hill or another drone on its way."""
-        here = drone.position
-
-        def house(hit: Flag, building: Building) -> Flag:
-            return hit | (building.outward(here).norm() < RADIUS)
-
-        def slope(hit: Flag, hill: Hill) -> Flag:
-            return hit | ((here - hill.centre).norm() < hill.radius)
-
-        def other(hit: Flag, rest: tuple[Vec3, Vec3, Array, Array]) -> Flag:
-            old, new, there, index = rest
-            start, end = before.position - old, here - new
-            way = end - start
-            share = jnp.clip(-start.dot(way) / jnp.maximum(way.dot(way), 1e-6), 0.0, 1.0)
-            gap = start + way * share
-            return hit | (there & (index != number) & (gap.dot(gap) < (2.0 * RADIUS) ** 2))
-
-        hit = fold(house, here.x != here.x, country.buildings)
-        hit = fold(slope, hit, country.hills)
-        return fold(other, hit, ways) & ways[2][number]
-
-    def _look(
-        self, sortie: Sortie, drone: Glide, gimbal: Gimbal, country: Country, clock: Scalar, chance: Chance
-    ) -> tuple[Sortie, Scalar, Chance]:
-        """What the detector finds now that was not found before."""
-        axes = gimbal.attitude(drone.yaw).axes
-        eye, plan = drone.position, self.plan
-
-        def one(carry: tuple[Array, Scalar, Scalar, Chance, Array], target: Target) -> Any:
-            found, gain, value, chance, bit = carry
-            at = target.mover.at(clock)
-            point = Vec3(at.x, at.y, country.terrain(at.x, at.y) + 1.0)
-            seen = axes.unrotate(point - eye)
-            sure, chance = self.detector.finds(chance, self.lens.size(target.size, seen))
-            new = self.lens.frames(seen) & sure & ((found & bit) == 0) & ~country.hidden(eye, point)
-            if plan.known:
-                new = new & (seen.dot(seen) < observation.CLOSE**2)
-                worth = target.value * 0.01
-            else:
-                worth = target.weight
-            found = jnp.where(new, found | bit, found)
-            return found, gain + worth * new, value + target.value * new, chance, bit << 1
-
-        start = (sortie.found, 0.0 * sortie.value, sortie.value, chance, jnp.uint32(1))
-        found, gain, value, chance, _ = loop(one, start, country.targets)
-        drawn, chance = chance.uniform()
-        alarms = sortie.alarms + (drawn < self.detector.false_alarms * self.dt)
-        return replace(sortie, found=found, value=value, alarms=alarms), gain, chance
-
-    def _achievable(self, country: Country) -> Scalar:
-        """The value of the targets that can be viewed from outside the zones that must be kept out of."""
-
-        def add(total: Scalar, target: Target) -> Scalar:
-            place = target.mover.place
-            point = Vec3(place.x, place.y, 0.0 * place.x)
-
-            def deep(found: Flag, zone: Zone) -> Flag:
-                return found | ((zone.level >= HIGH) & (zone.depth(point) > observation.CLOSE * 0.6))
-
-            return total + jnp.where(fold(deep, place.x != place.x, country.zones), 0.0, target.value)
-
-        return loop(add, 0.0 * country.drain, country.targets)
-
-    def _dwell(
-        self,
-        sortie: Sortie,
-        drone: Glide,
-        gimbal: Gimbal,
-        number: Array,
-        country: Country,
-        clock: Scalar,
-        chance: Chance,
-    ) -> tuple[Sortie, Chance]:
-        """How good the view of the drone's own target is, and for how long it has been."""
-        axes, dt = gimbal.attitude(drone.yaw).axes, self.dt
-        target = jax.tree.map(lambda x: x[number % self.plan.land.targets], country.targets)
-        at = target.mover.at(clock)
-        point = Vec3(at.x, at.y, country.terrain(at.x, at.y) + 1.0)
-        seen = axes.unrotate(point - drone.position)
-        sure, chance = self.detector.finds(chance, self.lens.size(target.size, seen) + 6.0)
-        there = self.lens.frames(seen) & ~country.hidden(drone.position, point)
-        told = there & sure
-        distance = seen.norm()
-        off = jnp.clip(self.lens.off_centre(seen), 0.0, 1.0)
-        fit = jnp.clip(1.0 - jnp.abs(distance - 50.0) * 0.01, 0.0, 1.0)
-        quality = jnp.where(there, (1.0 - off) * fit, 0.0)
-        good = quality >= GOOD
-        dwell = jnp.where(good, sortie.dwell + dt, 0.0)
-        blur = []
-        for _ in range(2):
-            part, chance = chance.normal()
-            blur.append(part * self.detector.blur * distance)
-        track = Vec3(*(jnp.where(told, new, old) for new, old in zip(
-            (point.x + blur[0], point.y + blur[1], point.z), sortie.track.parts, strict=True)))  # fmt: skip
-        sortie = replace(
-            sortie,
-            track=track,
-            unseen=jnp.where(there, 0.0, sortie.unseen + dt),
-            dwell=dwell,
-            best_dwell=jnp.maximum(sortie.best_dwell, dwell),
-            quality=quality,
-        )
-        return sortie, chance
 
     # Seeing
 
@@ -737,7 +351,7 @@ class Survey:
         if plan.find_reward:
             figures |= {"found": found, "false_alarms": sortie.alarms}
         if plan.value:
-            most = jnp.maximum(self._achievable(state.world), 1.0)
+            most = jnp.maximum(achievable(state.world), 1.0)
             figures |= {"value": sortie.value / most, "high_threat": sortie.high, "medium_threat": sortie.medium}
         if plan.own:
             figures["dwell"] = sortie.best_dwell
