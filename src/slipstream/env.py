@@ -124,7 +124,7 @@ class Rejoining(Env[S], Protocol[S]):
         ...
 
     def rejoin(self, state: S, newcomers: Any, who: Bool[Array, "agents"]) -> S:
-        """The state in which the agents `who` have started anew."""
+        """The state in which the agents `who` have started anew; where the world has ended, they have ended with it."""
         ...
 
 

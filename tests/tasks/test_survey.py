@@ -126,6 +126,16 @@ def test_a_country_is_replaced_when_its_life_is_over():
     assert not np.allclose(fresh.world.buildings.height, state.world.buildings.height)
 
 
+def test_a_drone_that_starts_anew_as_a_country_ends_does_not_keep_it_alive():
+    env, state = started("transit")
+    one = jnp.arange(env.agents) == 3
+    old = replace(state, body=replace(state.body, clock=jnp.float32(1e4)), terminated=one)
+    step = jax.jit(lambda s, a: advance(env, s, a, prepare(env, s)))
+    ended = step(old, jnp.zeros((env.agents, 4)))
+    assert bool(jnp.all(ended.truncated))
+    assert float(step(ended, jnp.zeros((env.agents, 4))).body.clock) == 0.0
+
+
 # Judging
 
 

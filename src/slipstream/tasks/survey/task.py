@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from ...chance import Chance
 from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, fly
 from ...env import Box, Picture, Spec, State, among
-from ...geometry import Flag, Vec2, Vec3, sin_cos
+from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
 from ...words import nearest
@@ -158,6 +158,10 @@ class Survey:
         drones, gimbals, sorties = self.newcomers(chance.fork(1), empty)  # pyright: ignore[reportArgumentType]
         return replace(empty, body=Fleet(drones, gimbals, jnp.float32(0.0)), progress=sorties)  # pyright: ignore[reportReturnType]
 
+    def _over(self, country: Country, clock: Scalar) -> Flag:
+        """Whether a country's life is over."""
+        return clock >= self.world_life * country.life if self.world_life else jnp.bool_(False)
+
     def newcomers(self, chance: Chance, state: SurveyState) -> tuple[Glide, Gimbal, Sortie]:
         """Every drone at its start in this country."""
         numbers = jnp.arange(self.agents)
@@ -182,7 +186,8 @@ class Survey:
             step=jnp.where(who, 0, state.step),
             reward=jnp.where(who, 0.0, state.reward),
             terminated=state.terminated & ~who,
-            truncated=state.truncated & ~who,
+            # Who comes to a country in its last moment has ended with the others.
+            truncated=(state.truncated & ~who) | self._over(state.world, state.body.clock),
         )
 
     # Flying
@@ -296,8 +301,7 @@ class Survey:
         late = step.astype(jnp.float32) * self.dt >= sortie.limit
         sortie = replace(sortie, score=state.progress.score + jnp.where(state.ended, 0.0, reward))
         truncated = late & ~over
-        if self.world_life:
-            truncated = (truncated | (body.clock >= self.world_life * state.world.life)) & ~over
+        truncated = (truncated | self._over(state.world, body.clock)) & ~over
         return replace(
             state, body=body, progress=sortie, step=step, reward=reward, terminated=over, truncated=truncated
         )
