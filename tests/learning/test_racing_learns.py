@@ -14,6 +14,13 @@ def test_racing_flies_laps_from_random_starts(slipstream, seed):
     assert summary["lap_time_mean"] <= 6.0
 
 
+def test_racing_is_learned_from_pictures(slipstream):
+    slipstream("train", "racing-vision", "--run", "seeing")
+    summary = slipstream("evaluate", "seeing", "--episodes", 512)
+    print(summary)
+    assert summary["success_rate"] >= 0.8
+
+
 def test_one_policy_flies_tracks_it_has_never_seen(slipstream):
     slipstream("train", "racing-generated", "--run", "any")
     summary = slipstream("evaluate", "any", "--episodes", 512)
