@@ -112,16 +112,16 @@ def training_request(words: list[str], command: str) -> tuple[Any, Where]:
 
 def check(experiment: Any) -> None:
     """Refuse an experiment that cannot run on this machine, before its folder is made."""
-    configure(experiment.devices)
+    configure(experiment.devices, experiment.task.spec.frame is not None)
     from .training import trainer_of
 
     trainer_of(experiment)
 
 
-def configure(devices: int = 0) -> None:
+def configure(devices: int = 0, pictures: bool = False) -> None:
     from . import device
 
-    device.configure(devices or None)
+    device.configure(devices or None, pictures)
 
 
 # Commands
@@ -136,7 +136,7 @@ def command_train(words: list[str]) -> int:
 
 def train(run: Any, resume: bool) -> dict[str, Any]:
     """Train under a progress bar; Ctrl-C saves and says how to go on."""
-    configure(run.experiment.devices)
+    configure(run.experiment.devices, run.experiment.task.spec.frame is not None)
     from .progress import Bar
     from .training import train as training
 
@@ -346,7 +346,8 @@ def command_bench(words: list[str]) -> int:
             raise RequestError(f"--{name} must be at least 1")
     if request.worlds < 0:
         raise RequestError("--worlds must not be negative")
-    configure((0 if request.what in ("act", "train") else 1) if request.devices is None else request.devices)
+    usual = 0 if request.what in ("act", "train") else 1
+    configure(usual if request.devices is None else request.devices, request.what in ("render", "act"))
     from . import bench
 
     worlds = request.worlds

@@ -12,19 +12,21 @@ XLA_CPU_OPTIONS = {
     "xla_cpu_small_while_loop_byte_threshold": "1000000000000000",
     # LLVM's own: a loop with many outputs stays scalar if it needs more overlap checks than this (by default 128).
     "-vectorize-memory-check-threshold": "100000",
-    # And a loop over sixteen agents that was written out in full before would never become one of vectors.
-    "-unroll-full-max-count": "15",
 }
+# A loop over sixteen agents that is written out in full never becomes one of vectors. Cameras lose a third by this.
+WITHOUT_PICTURES = {"-unroll-full-max-count": "15"}
 AXIS = "devices"
 
 
-def configure(devices: int | None = None) -> None:
+def configure(devices: int | None = None, pictures: bool = False) -> None:
     """Set up JAX for this machine, before anything runs; what the user has set stays, and the first call counts.
 
-    `devices` is how many devices to make of the CPU: by default one for each core.
+    `devices` is how many devices to make of the CPU: by default one for each core. `pictures` is whether cameras take
+    most of the time.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    wanted = [f"{name}={value}" for name, value in XLA_CPU_OPTIONS.items() if name not in flags]
+    options = XLA_CPU_OPTIONS if pictures else XLA_CPU_OPTIONS | WITHOUT_PICTURES
+    wanted = [f"{name}={value}" for name, value in options.items() if name not in flags]
     if wanted and "xla_backend_extra_options" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_extra_options={','.join(wanted)}".strip()
     if "xla_force_host_platform_device_count" not in flags:
