@@ -20,7 +20,7 @@ ROWS = {
 
 
 def main(target: Path) -> None:
-    device.configure(1)
+    device.configure(1, pictures=True)
     print("| cameras | picture | shapes | Mpix/CPU-s | frames/s | compile, s | memory, MB |")
     print("|---|---|---|---|---|---|---|")
     plots = []

@@ -94,9 +94,8 @@ def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: 
         states = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
         return (states, (chances, look(states) if observe else seen)), None
 
-    seen = (
-        jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(look, states)) if observe else jnp.zeros(1)
-    )
+    # Only its shape counts: to compute it here would compile the observation twice.
+    seen = jnp.zeros(jax.eval_shape(look, states).shape if observe else 1)
     (states, (_, seen)), _ = with_restarts(env, tick, states, (chances, seen), steps)
     return states, seen
 

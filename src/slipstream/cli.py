@@ -112,10 +112,15 @@ def training_request(words: list[str], command: str) -> tuple[Any, Where]:
 
 def check(experiment: Any) -> None:
     """Refuse an experiment that cannot run on this machine, before its folder is made."""
-    configure(experiment.devices, experiment.task.spec.frame is not None)
+    configure(experiment.devices, sees(experiment))
     from .training import trainer_of
 
     trainer_of(experiment)
+
+
+def sees(experiment: Any) -> bool:
+    """Whether its agents have cameras."""
+    return experiment.task.spec.frame is not None
 
 
 def configure(devices: int = 0, pictures: bool = False) -> None:
@@ -136,7 +141,7 @@ def command_train(words: list[str]) -> int:
 
 def train(run: Any, resume: bool) -> dict[str, Any]:
     """Train under a progress bar; Ctrl-C saves and says how to go on."""
-    configure(run.experiment.devices, run.experiment.task.spec.frame is not None)
+    configure(run.experiment.devices, sees(run.experiment))
     from .progress import Bar
     from .training import train as training
 
@@ -204,7 +209,7 @@ def evaluate(request: Evaluate) -> dict[str, Any]:
     from .run import Run
 
     run = Run.open(request.run)
-    configure(1)
+    configure(1, sees(run.experiment))
     from .evaluate.episode import PLANTS
     from .evaluate.episode import evaluate as evaluation
     from .progress import Count
@@ -346,8 +351,9 @@ def command_bench(words: list[str]) -> int:
             raise RequestError(f"--{name} must be at least 1")
     if request.worlds < 0:
         raise RequestError("--worlds must not be negative")
+    pictures = request.what in ("render", "act") or (request.what == "train" and sees(PRESETS[request.preset]))
     usual = 0 if request.what in ("act", "train") else 1
-    configure(usual if request.devices is None else request.devices, request.what in ("render", "act"))
+    configure(usual if request.devices is None else request.devices, pictures)
     from . import bench
 
     worlds = request.worlds

@@ -184,3 +184,8 @@ def test_rows_that_do_not_divide_into_minibatches_are_refused():
 def test_worlds_that_do_not_divide_over_the_devices_are_refused():
     with pytest.raises(ValueError, match="do not divide over 2 devices"):
         Trainer(Racing(), Ppo(worlds=65, length=64, minibatches=1), device.mesh(2), 1)
+
+
+def test_guessing_needs_something_that_only_the_critic_is_told():
+    with pytest.raises(ValueError, match="nothing to guess"):
+        Trainer(Racing(), Ppo(worlds=64, length=64, minibatches=1, guess=1.0), device.mesh(1), 1)

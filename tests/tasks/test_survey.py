@@ -320,9 +320,6 @@ def test_a_drone_that_knows_its_place_no_longer_lands_where_it_is():
     assert set(np.asarray(modes[-1])) == {EMERGENCY}
 
 
-# Scripts
-
-
 def test_a_drone_nobody_can_reach_turns_home_earlier_and_says_why():
     env, state = started("coverage")
     home = state.progress.home
@@ -339,6 +336,9 @@ def test_a_drone_nobody_can_reach_turns_home_earlier_and_says_why():
     assert (told.progress.mode == RETURN).all()
     assert (told.progress.reason[told.progress.changed == 0.0] == BATTERY).all()
     assert (told.progress.changed == 0.0).any()
+
+
+# Scripts
 
 
 def test_every_baseline_and_profile_gives_actions_of_its_task():

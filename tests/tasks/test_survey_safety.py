@@ -13,15 +13,15 @@ from slipstream.dynamics.velocity import Glide, Handling, VelocityCommand, comma
 from slipstream.geometry import Vec2, Vec3
 from slipstream.tasks.survey import Survey
 from slipstream.tasks.survey.safety import FENCE, NOTHING, ZONE, Around, SafetyFilter
-from slipstream.tasks.survey.scripted import action, of
-from slipstream.tasks.survey.world import HIGH, Building, Zone, loop
+from slipstream.tasks.survey.scripted import action
+from slipstream.tasks.survey.world import HIGH, Building, Zone, loop, one
 
 STEPS, WORLDS = 210, 31
 
 
 def adversary(task, state, number, noise):
     """A drone that wants to hit what its number says: a zone, a building, a drone, the ground, the sky, the fence."""
-    drone = of(state.body.drones, number)
+    drone = one(state.body.drones, number)
     here, country = drone.position, state.world
 
     def nearest(things, gap):

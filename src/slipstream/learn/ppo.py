@@ -111,6 +111,10 @@ class Ppo:
         """Refuse a task whose rollouts these settings cannot divide."""
         if self.length % spec.interval:
             raise ValueError(f"{self.length} steps are no whole number of pictures, one every {spec.interval}")
+        if self.guess and not spec.insight:
+            raise ValueError(
+                "nothing is told to the critic alone, so there is nothing to guess; set learner.guess to 0"
+            )
         if spec.insight and self.shared:
             raise ValueError("a critic that is told more than its actor cannot share a network with it; set shared off")
         if frame := spec.frame:

@@ -14,7 +14,7 @@ from ...geometry import Flag, Scalar, Vec2, Vec3
 from . import coverage, observation
 from .behaviour import EMERGENCY, LANDED
 from .state import Sortie
-from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold, loop
+from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold, loop, one
 
 if TYPE_CHECKING:
     from .task import Survey
@@ -214,7 +214,7 @@ def dwelt_on(
 ) -> tuple[Sortie, Chance]:
     """How good the view of the drone's own target is, and for how long it has been."""
     axes, dt = gimbal.attitude(drone.yaw).axes, task.dt
-    target = jax.tree.map(lambda x: x[number % task.plan.land.targets], country.targets)
+    target = one(country.targets, number % task.plan.land.targets)
     at = target.mover.at(clock)
     point = Vec3(at.x, at.y, country.terrain(at.x, at.y) + 1.0)
     seen = axes.unrotate(point - drone.position)

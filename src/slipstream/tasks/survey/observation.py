@@ -14,7 +14,7 @@ from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
 from . import coverage
 from .mission import Mission
 from .state import Sortie, SurveyState
-from .world import HIGH, Building, Country, Target, Zone, abreast, fold
+from .world import HIGH, Building, Country, Target, Zone, abreast, fold, listed, one
 
 if TYPE_CHECKING:
     from .task import Survey
@@ -66,7 +66,7 @@ def told(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "age
     wind = into(Vec2(country.weather.wind.x, country.weather.wind.y))
     middle = into(-here)
     time = step.astype(jnp.float32) * task.dt
-    told = {
+    parts = {
         "vehicle": [
             going.x * 0.1, going.y * 0.1, drone.velocity.z * 0.2, drone.yaw_rate,
             height * 0.02, (task.filter.ceiling - position.z) * 0.02, wind.x * 0.2, wind.y * 0.2,
@@ -81,27 +81,27 @@ def told(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "age
         flat = Vec2(way.x, way.y)
         distance = flat.norm()
         towards = into(flat * (1.0 / jnp.maximum(distance, 1.0)))
-        told["goal"] = [towards.x, towards.y, distance * 0.001, jnp.exp(distance * -0.02), way.z * 0.02]
+        parts["goal"] = [towards.x, towards.y, distance * 0.001, jnp.exp(distance * -0.02), way.z * 0.02]
     if plan.cover:
         way, there = coverage.nearest_open(sortie.covered, here, plan.cover)
         distance = way.norm()
         scale = 1.0 / jnp.maximum(distance, 10.0)
         found = jax.lax.population_count(sortie.found).astype(jnp.float32) / plan.land.targets
-        told["map"] = [
+        parts["map"] = [
             *coverage.windows(sortie.covered, here, plan.cover),
             way.x * scale * there, way.y * scale * there, distance * 0.01 * there, 1.0 * there,
             coverage.share_of(sortie.covered), found,
         ]  # fmt: skip
     if plan.known:
-        told["targets"] = _targets(here, into, sortie, country, clock)
+        parts["targets"] = _targets(here, into, sortie, country, clock)
     if plan.own:
         gimbal_sin, gimbal_cos = sin_cos(gimbal.yaw)
-        told["camera"] = [
+        parts["camera"] = [
             gimbal_sin, gimbal_cos, gimbal.pitch, sortie.dwell / 30.0, sortie.unseen * 0.2, sortie.best_dwell / 30.0,
         ]  # fmt: skip
         if task.sight == "none":
-            told["track"] = _track(position, drone, gimbal, into, sortie, number, country, clock)
-    return told
+            parts["track"] = _track(position, drone, gimbal, into, sortie, number, country, clock)
+    return parts
 
 
 Near = tuple[Scalar, ...]
@@ -117,8 +117,7 @@ def nearest_of(
     """
     places: list[tuple[Scalar, Near]] = []
     measured = measure(abreast(things))
-    for i in range(measured[0].shape[0]):
-        moving = jax.tree.map(lambda x: x[i], measured)  # noqa: B023
+    for moving in listed(measured):
         for k, held in enumerate(places):
             first = moving[0] < held[0]
             places[k] = jax.tree.map(partial(jnp.where, first), moving, held)
@@ -217,7 +216,7 @@ def _track(
     flat = into(Vec2(way.x, way.y))
     seen = gimbal.attitude(drone.yaw).axes.unrotate(way)
     ahead = jnp.maximum(jnp.abs(seen.x), 1.0)
-    target = jax.tree.map(lambda x: x[number % x.shape[0]], country.targets)
+    target = one(country.targets, number % country.targets.value.shape[0])
     going = into(target.mover.speed(clock))
     seen_now = sortie.unseen == 0.0
     return [

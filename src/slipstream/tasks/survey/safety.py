@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Int
 from ...dynamics.velocity import Glide, Handling, VelocityCommand, commanded, fly
 from ...geometry import Flag, Scalar, Vec2, Vec3
 from ...struct import struct
-from .world import HIGH, Building, Country, Hill, Mover, Zone, abreast
+from .world import HIGH, Building, Country, Hill, Mover, Zone, abreast, listed
 
 C = TypeVar("C")
 REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence", "battery")
@@ -197,8 +197,7 @@ def alone(thing: C) -> C:
 def past(walls: list[Wall], lead: Callable[[C, Wall], C], carry: C) -> C:
     """`lead` something past one wall after the other. Written out, which is faster than a loop."""
     for wall in walls:
-        for i in range(jnp.shape(wall.bound)[0]):
-            towards, bound = jax.tree.map(lambda x: x[i], (wall.towards, wall.bound))  # noqa: B023
+        for towards, bound in listed((wall.towards, wall.bound)):
             carry = lead(carry, Wall(towards, bound, wall.kind))
     return carry
 

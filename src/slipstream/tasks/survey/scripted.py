@@ -17,7 +17,7 @@ from ...dynamics.velocity import Gimbal, Glide, Handling, wrapped
 from ...geometry import Scalar, Vec2, Vec3, sin_cos
 from .observation import aimed, bits, turned_to
 from .state import SurveyState
-from .world import HIGH, Target, Zone, loop
+from .world import HIGH, Target, Zone, loop, one
 
 if TYPE_CHECKING:
     from .task import Survey
@@ -29,11 +29,6 @@ GIMBAL_RATE = math.radians(60.0)
 def fly_script(script: Script, task: "Survey", state: SurveyState) -> Float[Array, "agents size"]:
     """The actions of all drones of a world."""
     return jax.vmap(partial(script, task, state))(jnp.arange(task.agents))
-
-
-def of(tree: object, number: Array) -> object:
-    """What belongs to one drone."""
-    return jax.tree.map(lambda x: x[number], tree)
 
 
 def action(
@@ -67,8 +62,8 @@ def towards(drone: Glide, point: Vec3, speed: float) -> Vec3:
 
 def straight(task: "Survey", state: SurveyState, number: Array) -> Array:
     """Straight to the goal at full speed; near a zone, along its edge on the side that is less of a detour."""
-    drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
-    goal: Vec3 = of(state.progress.goal, number)  # pyright: ignore[reportAssignmentType]
+    drone: Glide = one(state.body.drones, number)
+    goal: Vec3 = one(state.progress.goal, number)
     return action(task, drone, avoiding(drone, towards(drone, goal, 12.0), state))
 
 
@@ -93,12 +88,12 @@ def avoiding(drone: Glide, velocity: Vec3, state: SurveyState) -> Vec3:
 
 def lawn_mower(task: "Survey", state: SurveyState, number: Array) -> Array:
     """To and fro over the square, in lanes as wide as the picture, with a tenth of overlap."""
-    drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
+    drone: Glide = one(state.body.drones, number)
     half, speed, height = task.plan.cover, 10.0, 55.0
     lane = 2.0 * height * task.lens.aside * 0.9
     lanes = math.ceil(2.0 * half / lane)
     width, length = 2.0 * half / lanes, 2.0 * half - 30.0
-    time = of(state.step, number).astype(jnp.float32) * task.dt - 30.0  # pyright: ignore[reportAttributeAccessIssue]
+    time = one(state.step, number).astype(jnp.float32) * task.dt - 30.0
     # Along the path at a steady pace: the drone chases a point that moves over the ground.
     # Each of the fleet begins elsewhere on the path: together they would stand in each other's way.
     whole = lanes * (length + width)
@@ -118,8 +113,8 @@ def lawn_mower(task: "Survey", state: SurveyState, number: Array) -> Array:
 
 def greedy_value(task: "Survey", state: SurveyState, number: Array) -> Array:
     """To the target of the highest value that is left; among equal ones to the nearer."""
-    drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
-    found = of(state.progress.found, number)
+    drone: Glide = one(state.body.drones, number)
+    found = one(state.progress.found, number)
     here = Vec2(drone.position.x, drone.position.y)
 
     def better(best: tuple[Scalar, Vec2], thing: tuple[Target, Array]) -> tuple[Scalar, Vec2]:
@@ -164,15 +159,15 @@ class Profile:
 
     def __call__(self, task: "Survey", state: SurveyState, number: Array) -> Array:
         """The action of one drone; the task must leave the gimbal to the policy, as the mission free does."""
-        drone: Glide = of(state.body.drones, number)  # pyright: ignore[reportAssignmentType]
-        gimbal: Gimbal = of(state.body.gimbals, number)  # pyright: ignore[reportAssignmentType]
-        start: Vec3 = of(state.progress.home, number)  # pyright: ignore[reportAssignmentType]
-        time = of(state.step, number).astype(jnp.float32) * task.dt  # pyright: ignore[reportAttributeAccessIssue]
+        drone: Glide = one(state.body.drones, number)
+        gimbal: Gimbal = one(state.body.gimbals, number)
+        start: Vec3 = one(state.progress.home, number)
+        time = one(state.step, number).astype(jnp.float32) * task.dt
         off = self.path(time)
         ground = state.world.terrain(drone.position.x, drone.position.y)
         go = towards(drone, Vec3(start.x + 60.0 + off.x, start.y + off.y, ground + self.height), 12.0)
         if self.look is None:
-            track: Vec3 = of(state.progress.track, number)  # pyright: ignore[reportAssignmentType]
+            track: Vec3 = one(state.progress.track, number)
             yaw, wanted = drone.yaw, aimed(drone, track)
         else:
             yaw, wanted = self.look(time)

@@ -13,7 +13,7 @@ from ...geometry import Scalar, Vec2, Vec3, sin_cos
 from . import coverage, observation
 from .behaviour import MISSION, TAKE_OFF
 from .state import Sortie
-from .world import HIGH, Country, Target, loop
+from .world import HIGH, Country, Target, loop, one
 
 if TYPE_CHECKING:
     from .task import Survey
@@ -24,7 +24,7 @@ def start(
 ) -> tuple[Glide, Gimbal, Sortie]:
     plan, land = task.plan, task.plan.land
     ground = country.terrain(pad.x, pad.y)
-    target = jax.tree.map(lambda x: x[number % land.targets], country.targets)
+    target = one(country.targets, number % land.targets)
     if task.starts == "pad":
         place, height = pad, ground
     else:

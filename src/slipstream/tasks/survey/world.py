@@ -169,6 +169,16 @@ class Country:
         return fold(lambda h, hill: h | ball_between(eye, point, hill.centre, hill.radius), hidden, self.hills)
 
 
+def one(things: C, number: Array | int) -> C:
+    """One of many things, or what belongs to one of many drones."""
+    return jax.tree.map(lambda x: x[number], things)
+
+
+def listed(things: C) -> list[C]:
+    """All of many things."""
+    return [one(things, i) for i in range(jax.tree.leaves(things)[0].shape[0])]
+
+
 def abreast(things: C) -> C:
     """Things with an axis for the drones that look at them: what is computed of both has all pairs.
 
@@ -179,8 +189,8 @@ def abreast(things: C) -> C:
 
 def fold(function: Callable[[C, Any], C], start: C, things: Any) -> C:
     """`function(carry, thing)` over the things of a world, written out: what is carried stays in registers."""
-    for i in range(jax.tree.leaves(things)[0].shape[0]):
-        start = function(start, jax.tree.map(lambda x: x[i], things))  # noqa: B023
+    for thing in listed(things):
+        start = function(start, thing)
     return start
 
 
@@ -303,7 +313,7 @@ class Land:
     def _target(self, chance: Chance, index: Array, areas: Area) -> Target:
         """Most lie in an area of interest; every eighth is a surprise anywhere."""
         near, chance = chance.integer(self.areas)
-        area = jax.tree.map(lambda x: x[near], areas)
+        area = one(areas, near)
         east, chance = chance.normal(0.5)
         north, chance = chance.normal(0.5)
         anywhere, chance = self._spot(chance)
