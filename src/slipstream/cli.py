@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from . import __version__
+from .evaluate.settings import PlantSettings
 from .words import nearest
 
 USAGE = """usage: slipstream COMMAND [options]
@@ -188,12 +189,14 @@ class Evaluate:
     run: tyro.conf.Positional[Path]
     """folder of the run"""
     plant: str = "fast"
-    """what moves the bodies"""
-    episodes: int = 512
+    """what moves the bodies: fast, mujoco, betaflight or px4"""
+    episodes: int = 0
+    """worlds to fly, each with all its agents; 0 is as many as the plant flies in minutes"""
     checkpoint: str = "last"
     """last, best, or a step"""
     seed: int | None = None
     """of the starts; by default one that training never used"""
+    settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
     json: bool = False
     """print one JSON object and nothing else on standard output"""
 
@@ -216,10 +219,13 @@ def evaluate(request: Evaluate) -> dict[str, Any]:
 
     if request.plant not in PLANTS:
         raise RequestError(f"there is no plant '{request.plant}'{nearest(request.plant, PLANTS)}")
-    if request.episodes < 1:
-        raise RequestError("--episodes must be at least 1")
-    with Count(f"{request.plant} plant", request.episodes) as count:
-        return evaluation(run, request.plant, request.episodes, request.seed, request.checkpoint, watch=count.look)
+    if request.episodes < 0:
+        raise RequestError("--episodes must not be negative")
+    with Count(f"{request.plant} plant", request.episodes or 1) as count:
+        return evaluation(
+            run, request.plant, request.episodes, request.seed, request.checkpoint,
+            watch=count.look, settings=request.settings,
+        )  # fmt: skip
 
 
 def scored(summary: dict[str, Any]) -> str:

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.dynamics.cascade import Cascade, PositionSetpoint, RateSetpoint, VelocitySetpoint
+from slipstream.dynamics.cascade import Cascade
+from slipstream.dynamics.control import PositionSetpoint, RateSetpoint, VelocitySetpoint
 from slipstream.dynamics.quadrotor import GRAVITY, Rotors, Variation, iris, racer
 from slipstream.geometry import Quat, Vec3
 

@@ -17,38 +17,8 @@ import jax.numpy as jnp
 
 from ..geometry import Quat, Scalar, Vec3, sin_cos
 from ..struct import struct
-from .quadrotor import GRAVITY, Flight, Quadrotor, Rotors
-
-ZERO = Vec3(0.0, 0.0, 0.0)
-
-
-@struct
-class RateSetpoint:
-    """Turn at these rates and push that much."""
-
-    thrust: Scalar  # N, of all rotors
-    rates: Vec3  # rad/s, body
-
-
-@struct
-class VelocitySetpoint:
-    """Fly at this velocity, turning."""
-
-    velocity: Vec3  # m/s, world
-    yaw_rate: Scalar  # rad/s, counter-clockwise
-
-
-@struct
-class PositionSetpoint:
-    """Be there, and look that way."""
-
-    position: Vec3
-    velocity: Vec3  # added to what closes the gap
-    yaw: Scalar
-
-
-Setpoint = RateSetpoint | VelocitySetpoint | PositionSetpoint | Rotors
-"""What a vehicle can be told. Rotor speeds bypass the controller."""
+from .control import PositionSetpoint, RateSetpoint, Setpoint
+from .quadrotor import GRAVITY, Flight, Quadrotor, Rotors, iris
 
 
 @struct
@@ -123,6 +93,8 @@ class Cascade:
     yaw_torque_cutoff: float = 2.0
     """0 is no filter, as up to v1.15"""
     acceleration_cutoff: float = 5.0
+    thrust_model: float = 0.0
+    """share of the square in how thrust follows a motor's signal, made good in the mixer: THR_MDL_FAC"""
     rate: float = 250.0
     """Hz at which it runs: that of the gyroscope"""
 
@@ -144,6 +116,27 @@ class Cascade:
             stock = replace(stock, attitude_gain=(6.5, 6.5, 2.8), spin_cutoff=30.0)
         return replace(stock, yaw_torque_cutoff=0.0) if (major, minor) < (1, 16) else stock
 
+    def suited(self, vehicle: Quadrotor) -> "Cascade":
+        """The controller as the owner of another vehicle than the iris would set it up.
+
+        A torque of 1 turns a small racer four times as fast as the iris that the stock gains are for: rate gains are
+        made smaller by that, and larger as its rotors follow faster. Its thrust is straightened in the mixer.
+        """
+        scale = [
+            ours / theirs * (iris.lag_up + iris.lag_down) / (vehicle.lag_up + vehicle.lag_down)
+            for ours, theirs in zip(authority(iris), authority(vehicle), strict=True)
+        ]
+        if max(abs(s - 1.0) for s in scale) < 0.01:
+            return self
+        return replace(
+            self,
+            rate_gain=tuple(g * s for g, s in zip(self.rate_gain, scale, strict=True)),
+            rate_integral=tuple(g * s for g, s in zip(self.rate_integral, scale, strict=True)),
+            rate_damping=tuple(g * s for g, s in zip(self.rate_damping, scale, strict=True)),
+            thrust_model=1.0,
+            yaw_torque_cutoff=0.0,
+        )
+
     @property
     def dt(self) -> float:
         return 1.0 / self.rate
@@ -152,7 +145,7 @@ class Cascade:
         """Awake and flying like that."""
         zero = 0.0 * flight.position.x
         still = Vec3(zero, zero, zero)
-        hover = self.hover or vehicle.hover_speed / vehicle.max_speed
+        hover = self.hover or self.bent(vehicle.hover_speed / vehicle.max_speed)
         # Filters as if the rates had been these for ever.
         warped = math.tan(math.pi * self.gyroscope_cutoff * self.dt)
         settled = flight.rates * (0.25 * (1.0 + math.sqrt(2.0) * warped + warped**2) / warped**2)
@@ -176,7 +169,18 @@ class Cascade:
         thrust, rates, memory = self.outer(vehicle, flight, memory, setpoint)
         torque, memory = self.rate_loop(flight.rates, rates, memory)
         signals, short = self.mixed(vehicle, thrust, torque)
-        return Rotors(*(s * vehicle.max_speed for s in signals.parts)), replace(memory, short=short)
+        return Rotors(*(self.straightened(s) * vehicle.max_speed for s in signals.parts)), replace(memory, short=short)
+
+    def straightened(self, signal: Scalar) -> Scalar:
+        """The motor signal for a share of the thrust."""
+        f = self.thrust_model
+        if f == 0.0:
+            return signal
+        return (jnp.sqrt((1.0 - f) ** 2 + 4.0 * f * signal) - (1.0 - f)) * (0.5 / f)
+
+    def bent(self, signal: Scalar) -> Scalar:
+        """The share of the thrust that a motor signal is taken for."""
+        return signal * (self.thrust_model * signal + (1.0 - self.thrust_model))
 
     def outer(
         self, vehicle: Quadrotor, flight: Flight, memory: Memory, setpoint: Setpoint
@@ -184,7 +188,7 @@ class Cascade:
         """The collective signal and the rates that the setpoint asks for."""
         if isinstance(setpoint, RateSetpoint):
             share = jnp.clip(setpoint.thrust * 0.25, 0.0, vehicle.max_thrust)
-            return vehicle.speed_for(share) / vehicle.max_speed, setpoint.rates, memory
+            return self.bent(vehicle.speed_for(share) / vehicle.max_speed), setpoint.rates, memory
         memory = self.noticed(flight, memory)
         nose = flight.attitude.forward
         flat = jax.lax.rsqrt(jnp.maximum(nose.x**2 + nose.y**2, 1e-9))
@@ -315,6 +319,14 @@ class Cascade:
             for ways in (rolls, pitches, yaws)
         ))  # fmt: skip
         return Rotors(*signals), torque - given
+
+
+def authority(vehicle: Quadrotor) -> tuple[float, float, float]:
+    """How fast the rates change at hover for a torque of 1 in the mixer, rad/s²."""
+    slope = 2.0 * vehicle.max_thrust * vehicle.hover_speed / vehicle.max_speed
+    lever = min(vehicle.arm) * math.sqrt(0.5)
+    ix, iy, iz = vehicle.inertia
+    return 4.0 * slope * lever / ix, 4.0 * slope * lever / iy, 4.0 * slope * vehicle.torque_per_thrust / iz
 
 
 def fitted(signals: list[Scalar], ways: tuple[float, ...], only_less: bool = False, top: float = 1.0) -> list[Scalar]:

@@ -1,4 +1,4 @@
-"""How four numbers in [−1, 1] become rotor speeds: direct, by body rates, or by velocity."""
+"""What four numbers in [−1, 1] ask of a vehicle, and simple loops that turn it into rotor speeds."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -25,16 +25,54 @@ class Stick:
         return self.a, self.b, self.c, self.d
 
 
+@struct
+class RateSetpoint:
+    """Turn at these rates and push that much."""
+
+    thrust: Scalar  # N, of all rotors
+    rates: Vec3  # rad/s, body
+
+
+@struct
+class VelocitySetpoint:
+    """Fly at this velocity, turning."""
+
+    velocity: Vec3  # m/s, world
+    yaw_rate: Scalar  # rad/s, counter-clockwise
+
+
+@struct
+class PositionSetpoint:
+    """Be there, and look that way."""
+
+    position: Vec3
+    velocity: Vec3  # added to what closes the gap
+    yaw: Scalar
+
+
+Setpoint = RateSetpoint | VelocitySetpoint | PositionSetpoint | Rotors
+"""What a vehicle can be told. Rotor speeds bypass the controller."""
+
+
 @runtime_checkable
 class Control(Protocol):
-    """Turns a stick into rotor speeds, once a physics step."""
+    """What a stick means, and a loop that does it."""
 
-    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors: ...
+    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Setpoint:
+        """What a flight controller would be told."""
+        ...
+
+    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+        """The rotor speeds of our own loop, once a physics step."""
+        ...
 
 
 @dataclass(frozen=True)
 class RotorControl:
     """Each number is the speed of a rotor; 0 is half of the full speed."""
+
+    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+        return self.rotors(vehicle, flight, stick)
 
     def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
         return Rotors(*((0.5 + 0.5 * jnp.clip(part, -1.0, 1.0)) * vehicle.max_speed for part in stick.parts))
@@ -51,12 +89,16 @@ class RateControl:
     stiffness: tuple[float, float, float] = (0.5, 0.5, 0.2)
     """How much of an error in rate the loop closes within the rotors' own lag; towards 1 it would ring."""
 
-    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> RateSetpoint:
         roll, pitch, yaw = (
             jnp.clip(part, -1.0, 1.0) * limit
             for part, limit in zip((stick.b, stick.c, stick.d), self.max_rates, strict=True)
         )
-        return self.hold(vehicle, flight, collective(vehicle, stick.a), Vec3(roll, pitch, yaw))
+        return RateSetpoint(collective(vehicle, stick.a), Vec3(roll, pitch, yaw))
+
+    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+        wanted = self.setpoint(vehicle, flight, stick)
+        return self.hold(vehicle, flight, wanted.thrust, wanted.rates)
 
     def hold(self, vehicle: Quadrotor, flight: Flight, thrust: Scalar, rates: Vec3) -> Rotors:
         """The rotor speeds that turn the body at `rates` while giving `thrust`."""
@@ -85,7 +127,7 @@ class VelocityControl:
     max_tilt: float = 1.05
     loop: RateControl = RateControl()
 
-    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> VelocitySetpoint:
         ahead, aside, up = (
             jnp.clip(part, -1.0, 1.0) * limit
             for part, limit in zip((stick.a, stick.b, stick.c), self.max_velocity, strict=True)
@@ -94,6 +136,11 @@ class VelocityControl:
         level = jax.lax.rsqrt(jnp.maximum(nose.x**2 + nose.y**2, 1e-6))
         cos, sin = nose.x * level, nose.y * level
         wanted = Vec3(cos * ahead - sin * aside, sin * ahead + cos * aside, up)
+        return VelocitySetpoint(wanted, jnp.clip(stick.d, -1.0, 1.0) * self.max_yaw_rate)
+
+    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+        told = self.setpoint(vehicle, flight, stick)
+        wanted = told.velocity
         pull = (wanted - flight.velocity) * self.velocity_gain + Vec3(0.0, 0.0, GRAVITY)
         lift = jnp.maximum(pull.z, 0.3 * GRAVITY)
         # Height before speed: the horizontal part gives way at the largest tilt.
@@ -102,8 +149,7 @@ class VelocityControl:
         pull = Vec3(pull.x * give, pull.y * give, lift)
         error = Vec3(0.0, 0.0, 1.0).cross(flight.attitude.unrotate(pull.unit())) * self.attitude_gain
         thrust = vehicle.mass * jnp.maximum(pull.dot(flight.attitude.up), 0.0)
-        yaw = jnp.clip(stick.d, -1.0, 1.0) * self.max_yaw_rate
-        return self.loop.hold(vehicle, flight, thrust, Vec3(error.x, error.y, yaw))
+        return self.loop.hold(vehicle, flight, thrust, Vec3(error.x, error.y, told.yaw_rate))
 
 
 def collective(vehicle: Quadrotor, stick: Scalar) -> Scalar:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,7 @@ class Flight:
     velocity: Vec3  # m/s, world
     rates: Vec3  # rad/s, body
     rotors: Rotors  # rad/s
+    memory: Any = None  # of the flight controller, if it has one
 
 
 @struct
@@ -168,18 +169,19 @@ class Quadrotor:
         acceleration, spin = self.accelerations(flight, target, wind, variation)
         velocity = flight.velocity + acceleration * dt
         rates = flight.rates + spin * dt
-        return Flight(
+        return replace(
+            flight,
             position=flight.position + velocity * dt,
             attitude=flight.attitude.spun(rates, dt),
             velocity=velocity,
             rates=rates,
-            rotors=rotors,
         )
 
     def _runge_kutta(
         self, flight: Flight, target: Rotors, wind: Vec3 | None, variation: Variation, dt: float
     ) -> Flight:
         """Fourth order in everything, the quaternion as four plain numbers."""
+        memory, flight = flight.memory, replace(flight, memory=None)
 
         def slope(at: Flight) -> Flight:
             acceleration, spin = self.accelerations(at, target, wind, variation)
@@ -189,7 +191,7 @@ class Quadrotor:
                 attitude=at.attitude * Quat(0.0, ω.x, ω.y, ω.z),
                 velocity=acceleration,
                 rates=spin,
-                rotors=self._rotor_slope(at.rotors, target, variation),
+                rotors=self.rotor_slope(at.rotors, target, variation),
             )
 
         def moved(by: Flight, h: float) -> Flight:
@@ -201,9 +203,9 @@ class Quadrotor:
         k4 = slope(moved(k3, dt))
         mean = jax.tree.map(lambda a, b, c, d: (a + 2.0 * (b + c) + d) * (1.0 / 6.0), k1, k2, k3, k4)
         after = moved(mean, dt)
-        return replace(after, attitude=after.attitude.unit())
+        return replace(after, attitude=after.attitude.unit(), memory=memory)
 
-    def _rotor_slope(self, rotors: Rotors, target: Rotors, variation: Variation) -> Rotors:
+    def rotor_slope(self, rotors: Rotors, target: Rotors, variation: Variation) -> Rotors:
         up, down = (1.0 / scaled(lag, variation.lag) for lag in (self.lag_up, self.lag_down))
         return Rotors(*((t - ω) * jnp.where(t > ω, up, down) for ω, t in zip(rotors.parts, target.parts, strict=True)))
 
@@ -217,7 +219,7 @@ class Quadrotor:
         ω = flight.rates
         torque = torque - ω.cross(Vec3(ix * ω.x, iy * ω.y, iz * ω.z))
         if self.rotor_inertia:
-            slope = self._rotor_slope(flight.rotors, target, variation)
+            slope = self.rotor_slope(flight.rotors, target, variation)
             # Clockwise rotors (those that yaw the body left) carry spin along −z.
             spin = -self.rotor_inertia * flight.rotors.yawing
             torque = torque + Vec3(-ω.y * spin, ω.x * spin, self.rotor_inertia * slope.yawing)

@@ -13,19 +13,30 @@ from .quadrotor import GRAVITY
 
 @struct
 class Handling:
-    """How a drone answers its commands. The defaults are a survey quadrotor of 6 kg."""
+    """How a drone answers its commands. The defaults are a survey quadrotor of 6 kg.
 
-    speed: Scalar = 12.0  # fastest, along the ground
-    climb: Scalar = 5.0  # fastest, up
-    sink: Scalar = 3.0  # fastest, down
-    turn: Scalar = 1.0  # fastest, rad/s
-    lag: Scalar = 0.45  # of the velocity along the ground, s
-    climb_lag: Scalar = 0.3
-    turn_lag: Scalar = 0.2
-    acceleration: Scalar = 5.0  # largest, along the ground
-    climb_acceleration: Scalar = 4.0
-    tilt: Scalar = 0.6  # largest, rad
-    yielding: Scalar = 0.15  # share of the wind's speed that the drone is carried along with
+    Plain numbers, as settings of a task; in a fit they are traced.
+    """
+
+    speed: float = 12.0
+    """fastest, along the ground"""
+    climb: float = 5.0
+    """fastest, up"""
+    sink: float = 3.0
+    """fastest, down"""
+    turn: float = 1.0
+    """fastest, rad/s"""
+    lag: float = 0.45
+    """of the velocity along the ground, s"""
+    climb_lag: float = 0.3
+    turn_lag: float = 0.2
+    acceleration: float = 5.0
+    """largest, along the ground"""
+    climb_acceleration: float = 4.0
+    tilt: float = 0.6
+    """largest, rad"""
+    yielding: float = 0.15
+    """share of the wind's speed that the drone is carried along with"""
 
 
 @struct
@@ -82,17 +93,23 @@ def followed(value: Scalar, target: Scalar, lag: Scalar, dt: float) -> Scalar:
     return target + (value - target) * jnp.exp(-dt / lag)
 
 
-def fly(glide: Glide, command: VelocityCommand, handling: Handling, wind: Vec3 | None, dt: float) -> Glide:
-    """The drone after `dt`."""
-    ahead, aside, up, turn = (jnp.clip(x, -1.0, 1.0) for x in (command.ahead, command.aside, command.up, command.turn))
+def asked_for(yaw: Scalar, command: VelocityCommand, handling: Handling) -> Vec3:
+    """The velocity over the ground that a command asks of a drone with that heading."""
+    ahead, aside, up = (jnp.clip(x, -1.0, 1.0) for x in (command.ahead, command.aside, command.up))
     # The corner of the square of commands is no faster than its sides.
     shrink = limited(ahead, aside, 1.0) * handling.speed
-    sin, cos = sin_cos(glide.yaw)
-    target = Vec3(
+    sin, cos = sin_cos(yaw)
+    return Vec3(
         (cos * ahead - sin * aside) * shrink,
         (sin * ahead + cos * aside) * shrink,
         jnp.where(up > 0.0, up * handling.climb, up * handling.sink),
     )
+
+
+def fly(glide: Glide, command: VelocityCommand, handling: Handling, wind: Vec3 | None, dt: float) -> Glide:
+    """The drone after `dt`."""
+    turn = jnp.clip(command.turn, -1.0, 1.0)
+    target = asked_for(glide.yaw, command, handling)
     if wind is not None:
         target = target + wind * handling.yielding
     wanted = Vec3(

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ from ..env import Seeing, among, pick
 from ..learn.rollout import aged
 from ..run import Run, RunError, finite, write_text
 from ..training import trainer_of
-from .fast import FastPlant
 from .plant import Plant, PlantError, Task
+from .plants import PLANTS
+from .settings import USUAL, PlantSettings
 
-PLANTS: dict[str, Callable[[], Plant]] = {"fast": FastPlant}
 UNSEEN = 1_000_003
 """Added to the seed of a training, so that no start of an evaluation was trained on."""
 
@@ -99,6 +100,102 @@ def scripted_pilot(script: Callable[[Any], Any]) -> Pilot:
     return Pilot(lambda states: None, lambda states, sight, age: jax.vmap(script)(states))
 
 
+@dataclass(frozen=True)
+class Flyer:
+    """Programs that fly episodes of a task by a pilot, compiled once and used for as many batches as there are."""
+
+    task: Task
+    pilot: Pilot
+    keep: int = 16
+
+    @cached_property
+    def start(self) -> Callable[..., Any]:
+        return jax.jit(jax.vmap(lambda seed, world: self.task.reset(Chance.of(seed, world)), in_axes=(None, 0)))
+
+    @cached_property
+    def see(self) -> Callable[..., Any]:
+        return jax.jit(self.pilot.see)
+
+    @cached_property
+    def decide(self) -> Callable[..., Any]:
+        def decide(states: Any, seen: Any, sight: Any, age: Any) -> tuple[Any, Any]:
+            # The pilot flies by what the plant's sensors say; what is judged is where the bodies are.
+            believed = replace(states, body=seen)
+            commanded, commands = jax.vmap(self.task.command)(believed, self.pilot.choose(believed, sight, age))
+            return replace(commanded, body=states.body), commands
+
+        return jax.jit(decide)
+
+    @cached_property
+    def score(self) -> Callable[..., Any]:
+        def score(before: Any, commanded: Any, bodies: Any) -> Any:
+            # An episode that has ended stays as it ended, so that its figures are those of its end.
+            after = jax.vmap(self.task.judge)(commanded, bodies)
+            if self.task.spec.agents == 1:
+                return jax.vmap(pick)(before.ended, before, after)
+            return jax.vmap(pick)(jnp.all(before.ended, axis=1), before, held(before, after))
+
+        return jax.jit(score)
+
+    @cached_property
+    def record(self) -> Callable[..., Any]:
+        return jax.jit(lambda states: jax.vmap(self.task.record)(jax.tree.map(lambda x: x[: self.keep], states)))
+
+    @cached_property
+    def figures(self) -> Callable[..., Any]:
+        return jax.jit(jax.vmap(self.task.figures))
+
+    def warm(self, states: Any) -> None:
+        """Compile everything before something has to keep time."""
+        commanded, _ = self.decide(states, states.body, self.see(states), 0)
+        self.record(self.score(states, commanded, states.body))
+
+    def fly(
+        self, plant: Plant, worlds: np.ndarray, seed: int, watch: Callable[[int, int], None] = lambda done, all: None
+    ) -> Flown:
+        """Fly these worlds side by side until each has ended, and record the first `keep` of them."""
+        task, spec, count = self.task, self.task.spec, len(worlds)
+        states = self.start(seed, jnp.asarray(worlds))
+        keep = min(self.keep, count)
+        scenery = jax.device_get(jax.vmap(task.scenery)(jax.tree.map(lambda x: x[:keep], states)))
+        self.warm(states)
+        lengths, lost = np.ones(count, int), np.zeros(states.ended.shape, np.bool_)
+        try:
+            states = replace(states, body=plant.start(task, states))
+            rows = [jax.device_get(self.record(states))]
+            ended = np.zeros(count, np.bool_)
+            sight = None
+            while not ended.all():
+                age = (len(rows) - 1) % spec.interval
+                sight = self.see(states) if age == 0 else sight
+                commanded, commands = self.decide(states, plant.seen(), sight, age)
+                plant.command(commanded, commands)
+                states = self.score(states, commanded, plant.sense())
+                rows.append(jax.device_get(self.record(states)))
+                lengths[~ended] += 1
+                over = np.asarray(states.ended)
+                if plant.lost is not None:
+                    lost = lost | (plant.lost & ~over)
+                ended = np.all(np.reshape(over | lost, (count, -1)), axis=1)
+                watch(int(ended.sum()), count)
+        finally:
+            plant.close()
+        figures = {name: np.array(value) for name, value in jax.device_get(self.figures(states)).items()}
+        # What the plant lost is no success, whatever had been reached before.
+        figures["success"][lost] = 0.0
+        figures["lost"] = lost
+        kept = [
+            Episode(
+                {name: np.stack([row[name][i] for row in rows[: lengths[i]]]) for name in rows[0]},
+                {name: value[i] for name, value in scenery.items()},
+                {name: float(np.mean(value[i])) for name, value in figures.items()},
+                spec.control_dt,
+            )
+            for i in range(keep)
+        ]
+        return Flown({name: np.asarray(value, np.float32).reshape(-1) for name, value in figures.items()}, kept)
+
+
 def fly(
     task: Task,
     pilot: Pilot,
@@ -108,55 +205,15 @@ def fly(
     keep: int = 16,
     watch: Callable[[int, int], None] = lambda ended, episodes: None,
 ) -> Flown:
-    """Fly that many episodes side by side until each has ended, and record the first `keep`."""
-    start = jax.jit(jax.vmap(lambda world: task.reset(Chance.of(seed, world))))
-    spec = task.spec
-    see = jax.jit(pilot.see)
-
-    @jax.jit
-    def decide(states: Any, sight: Any, age: Any) -> tuple[Any, Any]:
-        return jax.vmap(task.command)(states, pilot.choose(states, sight, age))
-
-    @jax.jit
-    def score(before: Any, commanded: Any, bodies: Any) -> Any:
-        # An episode that has ended stays as it ended, so that its figures are those of its end.
-        after = jax.vmap(task.judge)(commanded, bodies)
-        if task.spec.agents == 1:
-            return jax.vmap(pick)(before.ended, before, after)
-        return jax.vmap(pick)(jnp.all(before.ended, axis=1), before, held(before, after))
-
-    record = jax.jit(lambda states: jax.vmap(task.record)(jax.tree.map(lambda x: x[:keep], states)))
-    states = start(jnp.arange(episodes))
-    keep = min(keep, episodes)
-    scenery = jax.device_get(jax.vmap(task.scenery)(jax.tree.map(lambda x: x[:keep], states)))
-    plant.start(task, states)
-    rows, lengths = [jax.device_get(record(states))], np.ones(episodes, int)
-    try:
-        ended = np.zeros(episodes, np.bool_)
-        sight = None
-        while not ended.all():
-            age = (len(rows) - 1) % spec.interval
-            sight = see(states) if age == 0 else sight
-            commanded, commands = decide(states, sight, age)
-            plant.command(commanded, commands)
-            states = score(states, commanded, plant.sense())
-            rows.append(jax.device_get(record(states)))
-            lengths[~ended] += 1
-            ended = np.all(np.reshape(states.ended, (episodes, -1)), axis=1)
-            watch(int(ended.sum()), episodes)
-    finally:
-        plant.close()
-    figures = jax.device_get(jax.jit(jax.vmap(task.figures))(states))
-    kept = [
-        Episode(
-            {name: np.stack([row[name][i] for row in rows[: lengths[i]]]) for name in rows[0]},
-            {name: value[i] for name, value in scenery.items()},
-            {name: float(np.mean(value[i])) for name, value in figures.items()},
-            task.spec.control_dt,
-        )
-        for i in range(keep)
-    ]
-    return Flown({name: np.asarray(value).reshape(-1) for name, value in figures.items()}, kept)
+    """Fly that many episodes, side by side as far as the plant can, and record the first `keep`."""
+    flyer = Flyer(plant.adapt(task), pilot, keep)
+    width = plant.width or episodes
+    parts = []
+    for first in range(0, episodes, width):
+        worlds = np.arange(first, min(first + width, episodes))
+        parts.append(flyer.fly(plant, worlds, seed, lambda done, _, first=first: watch(first + done, episodes)))
+    figures = {name: np.concatenate([part.figures[name] for part in parts]) for name in parts[0].figures}
+    return Flown(figures, [episode for part in parts for episode in part.episodes][:keep])
 
 
 def held(before: Any, after: Any) -> Any:
@@ -185,24 +242,29 @@ def policies(run: Run, which: str = "last") -> tuple[int, list[Any]]:
 def evaluate(
     run: Run,
     plant: str = "fast",
-    episodes: int = 512,
+    episodes: int = 0,
     seed: int | None = None,
     which: str = "last",
     keep: int = 16,
     watch: Callable[[int, int], None] = lambda ended, episodes: None,
+    settings: PlantSettings = PlantSettings(),
 ) -> dict[str, Any]:
-    """Score a run on a plant and write episodes and summary.json into it."""
+    """Score a run on a plant by so many worlds, 0 for as many as take minutes; writes episodes and summary.json."""
     if plant not in PLANTS:
         raise PlantError(f"the plant '{plant}' cannot be used here")
-    if episodes < 1:
+    flown_by = PLANTS[plant](settings)
+    if episodes < 0:
         raise ValueError("at least 1 episode is needed")
     experiment = run.experiment
     task = experiment.task.exam()
+    if not episodes:
+        # The usual number is kept for the fast plant, whose worlds cost nothing.
+        episodes = USUAL[plant] if plant == "fast" else -(-USUAL[plant] // task.spec.agents)
     seed = experiment.seed + UNSEEN if seed is None else seed
     step, trained = policies(run, which)
     began = time.perf_counter()
     pilots = [trained_pilot(task, policy) for policy in trained]
-    flown = [fly(task, pilot, PLANTS[plant](), episodes, seed, keep, watch) for pilot in pilots]
+    flown = [fly(task, pilot, flown_by, episodes, seed, keep, watch) for pilot in pilots]
     seconds = time.perf_counter() - began
     figures = {name: np.concatenate([f.figures[name] for f in flown]) for name in flown[0].figures}
     summary: dict[str, Any] = {
@@ -213,6 +275,8 @@ def evaluate(
         "score_mean": float(np.mean(figures["score"])),
         "score_std": float(np.std(figures["score"])),
         **task.summary(figures),
+        "lost": int(np.sum(figures["lost"])),
+        **flown_by.figures(),
         "checkpoint": step,
         "seed": seed,
         "seconds": round(seconds, 2),
@@ -222,7 +286,7 @@ def evaluate(
             {"success_rate": float(np.mean(f.figures["success"])), **task.summary(f.figures)} for f in flown
         ]
     beside = {
-        name: fly(task, scripted_pilot(script), PLANTS[plant](), episodes, seed, 1, watch).figures
+        name: fly(task, scripted_pilot(script), flown_by, episodes, seed, 1, watch).figures
         for name, script in task.baselines().items()
     }
     if beside:

@@ -6,7 +6,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Array
 
+from ..dynamics.control import Setpoint
+from ..dynamics.quadrotor import Flight, Quadrotor, Variation
 from ..env import Env
+from ..geometry import Vec3
+from ..sensors.scene import Scene
 
 
 class PlantError(Exception):
@@ -15,10 +19,22 @@ class PlantError(Exception):
 
 @runtime_checkable
 class Plant(Protocol):
-    """Four calls. All worlds of an evaluation are flown side by side, as one batch."""
+    """What flies an evaluation. As many worlds as it can are flown side by side, as one batch."""
 
-    def start(self, task: "Task", states: Any) -> None:
-        """Put the bodies where these states have them."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def width(self) -> int:
+        """How many worlds it can fly at once; 0 is any number."""
+        ...
+
+    def adapt(self, task: "Task") -> "Task":
+        """The task as this plant flies it; a PlantError if it cannot."""
+        ...
+
+    def start(self, task: "Task", states: Any) -> Any:
+        """Put the bodies where these states have them, or as near as the plant can; where they are now."""
         ...
 
     def command(self, states: Any, commands: Any) -> None:
@@ -26,7 +42,20 @@ class Plant(Protocol):
         ...
 
     def sense(self) -> Any:
-        """Where the bodies are now."""
+        """Where the bodies are now: this is judged."""
+        ...
+
+    def seen(self) -> Any:
+        """Where the plant's own sensors have the bodies: this is what a policy flies by."""
+        ...
+
+    @property
+    def lost(self) -> np.ndarray | None:
+        """For every world whether the plant failed there, so that its episode cannot go on."""
+        ...
+
+    def figures(self) -> dict[str, Any]:
+        """What the plant has to say about itself, for the summary."""
         ...
 
     def close(self) -> None: ...
@@ -59,3 +88,46 @@ class Task(Env[Any], Protocol):
         ...
 
     def summary(self, figures: dict[str, np.ndarray]) -> dict[str, float]: ...
+
+
+@runtime_checkable
+class Airborne(Protocol):
+    """A task whose agents are quadrotors, so that somebody else's can take their place. All of one world."""
+
+    @property
+    def airframe(self) -> Quadrotor: ...
+
+    def bare(self) -> Task:
+        """The same task for a plant that brings its own vehicles and controllers."""
+        ...
+
+    def flights(self, state: Any) -> Flight:
+        """Where the vehicles start, and how they move."""
+        ...
+
+    def setpoints(self, state: Any, command: Any) -> Setpoint:
+        """What their controllers are told."""
+        ...
+
+    def air(self, state: Any) -> Vec3:
+        """How the air moves where each vehicle is."""
+        ...
+
+    def variations(self, state: Any) -> Variation:
+        """How each differs from its drawing."""
+        ...
+
+    def settled(self, state: Any, command: Any, flights: Flight) -> Any:
+        """The body of the task, once the vehicles fly like that."""
+        ...
+
+    def surroundings(self, state: Any) -> Scene:
+        """What can be run into."""
+        ...
+
+
+def flown_by_vehicles(task: Task, plant: str) -> Task:
+    """The task for a plant that has quadrotors of its own, or why that cannot be."""
+    if not isinstance(task, Airborne):
+        raise PlantError(f"{task.about} has no quadrotors; the plant {plant} cannot fly it. Use --plant fast.")
+    return task.bare()

@@ -12,11 +12,13 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from ...chance import Chance
-from ...dynamics.control import CONTROLS, Control, Stick
+from ...dynamics.cascade import Cascade
+from ...dynamics.control import CONTROLS, Control, Setpoint, Stick
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
 from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each
 from ...geometry import Flag, Quat, Scalar, Vec3, heading, sin_cos
 from ...sensors.camera import Camera
+from ...sensors.scene import Scene
 from ...struct import struct
 from ...words import nearest
 from .scene import eye, race_scene
@@ -73,6 +75,8 @@ class Racing:
     """racer, crazyflie or iris"""
     action: str = "rates"
     """rates (thrust and body rates), rotors, or velocity (and yaw rate)"""
+    model: Literal["fast", "cascade"] = "fast"
+    """who does what an action asks: simple loops of our own, or those of PX4 with their filters and limits"""
     space: Literal["box", "discrete", "multidiscrete"] = "box"
     """the same action as real numbers, as one choice, or as one choice a component"""
     choices: int = 3
@@ -147,6 +151,7 @@ class Racing:
         known("action", self.action, CONTROLS)
         known("observation", self.observation, dict.fromkeys(("body", "original")))
         known("action space", self.space, dict.fromkeys(("box", "discrete", "multidiscrete")))
+        known("model", self.model, dict.fromkeys(("fast", "cascade")))
         known("kind of start", self.starts, dict.fromkeys(("gates", "line", "grid")))
         if self.physics_rate % self.control_rate:
             raise ValueError(
@@ -181,6 +186,10 @@ class Racing:
     @property
     def control(self) -> Control:
         return CONTROLS[self.action]
+
+    @cached_property
+    def autopilot(self) -> Cascade | None:
+        return Cascade(rate=float(self.physics_rate)) if self.model == "cascade" else None
 
     @property
     def control_dt(self) -> float:
@@ -264,6 +273,8 @@ class Racing:
         attitude = heading(facing) * Quat.from_euler(roll, pitch, turn)
         zero = 0.0 * position.x
         flight = self.quadrotor.at(position, attitude, ahead.unit() * speed, Vec3(zero, zero, zero))
+        if self.autopilot:
+            flight = replace(flight, memory=self.autopilot.start(self.quadrotor, flight))
         race = Race(
             next_gate=index,
             passed=jnp.int32(0),
@@ -342,13 +353,52 @@ class Racing:
 
         @jax.jit  # traced once for all substeps, which makes starting faster
         def substep(flight: Flight, stick: Stick, air: Vec3 | None, variation: Variation) -> Flight:
-            rotors = self.control.rotors(self.quadrotor, flight, stick)
+            if self.autopilot:
+                wanted = self.control.setpoint(self.quadrotor, flight, stick)
+                rotors, memory = self.autopilot.control(self.quadrotor, flight, flight.memory, wanted)
+                flight = replace(flight, memory=memory)
+            else:
+                rotors = self.control.rotors(self.quadrotor, flight, stick)
             return self.quadrotor.step(flight, rotors, air, variation, 1.0 / self.physics_rate)
 
         for _ in range(self.physics_rate // self.control_rate):
             # One fused loop a substep; without the barrier XLA computes shared terms several times over.
             flight = jax.lax.optimization_barrier(substep(flight, stick, air, variation))
         return flight
+
+    # Flying something else
+
+    @property
+    def airframe(self) -> Quadrotor:
+        return self.quadrotor
+
+    def bare(self) -> "Racing":
+        """The same task for a plant that brings its own flight controller."""
+        return replace(self, model="fast")
+
+    def flights(self, state: RaceState) -> Flight:
+        return state.body
+
+    def setpoints(self, state: RaceState, stick: Stick) -> Setpoint:
+        """What a flight controller is told."""
+        return each(self.agents, partial(self.control.setpoint, self.quadrotor))(state.body, stick)
+
+    def air(self, state: RaceState) -> Vec3:
+        """How the air moves where each drone is."""
+        still = jax.tree.map(jnp.zeros_like, state.body.position)
+        parts = [wind for wind in (state.world.wind, state.progress.gust) if wind is not None]
+        return jax.tree.map(lambda *x: sum(x[1:], x[0]), still, *parts)
+
+    def variations(self, state: RaceState) -> Variation:
+        return state.world.variation
+
+    def settled(self, state: RaceState, stick: Stick, flights: Flight) -> Flight:
+        """The body, once the drones fly like that."""
+        return flights
+
+    def surroundings(self, state: RaceState) -> Scene:
+        """What can be run into."""
+        return race_scene(self.course.gates(state.world.gates))
 
     # Judging
 

@@ -1,5 +1,7 @@
 """What a camera over the country sees."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -17,19 +19,7 @@ HILL, BUILDING, TREE, MAN, PAD, DRONE, TARGET = 200, 10, 40, 80, 90, 150, 100
 
 def survey_scene(country: Country, clock: Scalar, drones: Vec3, bright: bool = False) -> Scene:
     """The country at that time, with the drones over it. `bright` targets are all of one signal colour."""
-    weather = country.weather
-    tint = weather.tint
-    green, dry = Colour(0.30, 0.42, 0.22), Colour(0.55, 0.50, 0.34)
-    soil = mixed(green, dry, tint)
-    ground = Ground(jnp.float32(0.0), jnp.float32(25.0), soil, dimmed(soil, 0.85))
-    b = country.buildings
-    half = 0.5 * b.height
-    turn = Quat(
-        jnp.sqrt(0.5 * (1.0 + b.cos)), 0.0 * b.cos, 0.0 * b.cos, jnp.sqrt(jnp.maximum(0.5 * (1.0 - b.cos), 0.0))
-    )
-    houses = alike(
-        Vec3(b.centre.x, b.centre.y, half), Vec3(b.half.x, b.half.y, half), Colour(0.62, 0.58, 0.55), BUILDING, turn
-    )
+    fixed = standing(country)
     targets = country.targets
     at = jax.vmap(lambda mover: mover.at(clock))(targets.mover)
     height = jax.vmap(country.terrain)(at.x, at.y)
@@ -51,6 +41,38 @@ def survey_scene(country: Country, clock: Scalar, drones: Vec3, bright: bool = F
         Colour(0.9, 0.9, 0.95),
         PAD,
     )
+    walk = jax.vmap(lambda mover: mover.at(clock))(country.people)
+    feet = jax.vmap(country.terrain)(walk.x, walk.y)
+    men = alike(
+        Vec3(walk.x, walk.y, feet + 0.9),
+        Vec3(0.3 + 0.0 * feet, 0.0 * feet, 0.6 + 0.0 * feet),
+        Colour(0.95, 0.8, 0.2),
+        MAN,
+    )
+    fleet = alike(
+        drones, Vec3(0.5 + 0.0 * drones.x, 0.5 + 0.0 * drones.x, 0.15 + 0.0 * drones.x), Colour(0.1, 0.1, 0.12), DRONE
+    )
+    return replace(
+        fixed,
+        boxes=joined(fixed.boxes, marks, slabs),
+        ellipsoids=joined(fixed.ellipsoids, fleet),
+        capsules=men,
+    )
+
+
+def standing(country: Country) -> Scene:
+    """What stands in a country whatever happens: hills, buildings and trees, in its light."""
+    weather = country.weather
+    green, dry = Colour(0.30, 0.42, 0.22), Colour(0.55, 0.50, 0.34)
+    soil = mixed(green, dry, weather.tint)
+    b = country.buildings
+    half = 0.5 * b.height
+    turn = Quat(
+        jnp.sqrt(0.5 * (1.0 + b.cos)), 0.0 * b.cos, 0.0 * b.cos, jnp.sqrt(jnp.maximum(0.5 * (1.0 - b.cos), 0.0))
+    )
+    houses = alike(
+        Vec3(b.centre.x, b.centre.y, half), Vec3(b.half.x, b.half.y, half), Colour(0.62, 0.58, 0.55), BUILDING, turn
+    )
     trees = country.trees
     root = jax.vmap(country.terrain)(trees.place.x, trees.place.y)
     crown = alike(
@@ -63,17 +85,6 @@ def survey_scene(country: Country, clock: Scalar, drones: Vec3, bright: bool = F
     )  # fmt: skip
     hills = country.hills
     knolls = alike(hills.centre, Vec3(hills.radius, hills.radius, hills.radius), dimmed(soil, 0.95), HILL)
-    walk = jax.vmap(lambda mover: mover.at(clock))(country.people)
-    feet = jax.vmap(country.terrain)(walk.x, walk.y)
-    men = alike(
-        Vec3(walk.x, walk.y, feet + 0.9),
-        Vec3(0.3 + 0.0 * feet, 0.0 * feet, 0.6 + 0.0 * feet),
-        Colour(0.95, 0.8, 0.2),
-        MAN,
-    )
-    fleet = alike(
-        drones, Vec3(0.5 + 0.0 * drones.x, 0.5 + 0.0 * drones.x, 0.15 + 0.0 * drones.x), Colour(0.1, 0.1, 0.12), DRONE
-    )
     level = jnp.maximum(weather.sun.z, 0.2)
     return Scene(
         light=Light(weather.sun, 0.4 + 0.3 * level, 0.35 + 0.05 * level),
@@ -81,11 +92,10 @@ def survey_scene(country: Country, clock: Scalar, drones: Vec3, bright: bool = F
         zenith=jax.tree.map(jnp.float32, Colour(0.35, 0.55, 0.85)),
         sight=weather.haze,
         grain=weather.grain,
-        ground=ground,
-        boxes=joined(houses, marks, slabs),
-        ellipsoids=joined(knolls, crown, fleet),
+        ground=Ground(jnp.float32(0.0), jnp.float32(25.0), soil, dimmed(soil, 0.85)),
+        boxes=houses,
+        ellipsoids=joined(knolls, crown),
         cylinders=trunk,
-        capsules=men,
     )
 
 
@@ -98,8 +108,8 @@ def alike(position: Vec3, size: Vec3, colour: Colour, label: int, turn: Quat | N
     return Shapes(*spread, label + jnp.arange(count, dtype=jnp.int32))
 
 
-def joined(*kinds: Shapes) -> Shapes:
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *kinds)
+def joined(*kinds: Shapes | None) -> Shapes:
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *(kind for kind in kinds if kind is not None))
 
 
 def mixed(a: Colour, b: Colour, share: Scalar) -> Colour:

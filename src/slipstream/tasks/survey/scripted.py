@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics.velocity import Gimbal, Glide, Handling, wrapped
+from ...dynamics.velocity import Gimbal, Glide, wrapped
 from ...geometry import Scalar, Vec2, Vec3, sin_cos
 from .observation import aimed, bits, turned_to
 from .state import SurveyState
@@ -35,7 +35,7 @@ def action(
     task: "Survey", drone: Glide, velocity: Vec3, yaw: Scalar | None = None, gimbal: Vec2 | None = None
 ) -> Array:
     """The action that flies at a velocity over the ground, looking along `yaw`, or else along the way."""
-    handling = Handling()
+    handling = task.handling
     x, y = velocity.x / handling.speed, velocity.y / handling.speed
     if task.plan.frame == "heading":
         sin, cos = sin_cos(drone.yaw)

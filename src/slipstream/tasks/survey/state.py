@@ -2,6 +2,7 @@
 
 from jaxtyping import Array, Int, UInt32
 
+from ...dynamics.quadrotor import Flight
 from ...dynamics.velocity import Gimbal, Glide, VelocityCommand
 from ...env import State
 from ...geometry import Flag, Scalar, Vec2, Vec3
@@ -17,6 +18,7 @@ class Fleet:
     drones: Glide
     gimbals: Gimbal
     clock: Scalar
+    airframes: Flight | None = None  # where the drones have rotors
 
 
 @struct

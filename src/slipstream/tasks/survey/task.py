@@ -12,18 +12,22 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...chance import Chance
-from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, fly
+from ...dynamics.cascade import Cascade
+from ...dynamics.control import VelocitySetpoint
+from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
+from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, asked_for, fly
 from ...env import Box, Picture, Spec, State, among
-from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
+from ...geometry import Flag, Quat, Scalar, Vec2, Vec3, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
+from ...sensors.scene import Scene
 from ...words import nearest
 from . import coverage, observation
 from .behaviour import LANDED, MISSION, Behaviour, Condition
 from .judging import achievable, judged, surveyed
 from .mission import MISSIONS, Mission
 from .safety import BATTERY, Around, Checked, SafetyFilter
-from .scene import look_of, survey_scene
+from .scene import look_of, standing, survey_scene
 from .scripted import BASELINES, GIMBAL_RATE, fly_script
 from .start import start
 from .state import Fleet, Orders, Sortie, SurveyState
@@ -64,15 +68,27 @@ class Survey:
     """height above which a picture shows too little to count as covered, m"""
     world_life: float = 300.0
     """seconds after which a country is replaced by another, on average; 0 is never"""
+    vehicle: str = "iris"
+    """what flies where the drones have rotors: iris, or any other quadrotor"""
+    model: Literal["fast", "cascade"] = "fast"
+    """fast: drones that answer a velocity, by `handling`; cascade: rotors, and the loops of PX4"""
     lens: Lens = Lens()
     detector: Detector = Detector()
+    handling: Handling = Handling()
 
     def __post_init__(self) -> None:
         if self.mission not in MISSIONS:
             raise ValueError(f"there is no mission '{self.mission}'{nearest(self.mission, MISSIONS)}")
         if not 2 <= self.agents <= 32:
             raise ValueError(f"a country holds 2 to 32 drones, not {self.agents}")
-        for name, choices in (("sight", ("none", "rgb", "depth")), ("starts", ("anywhere", "pad"))):
+        if self.vehicle not in VEHICLES:
+            raise ValueError(f"there is no vehicle '{self.vehicle}'{nearest(self.vehicle, VEHICLES)}")
+        known = {
+            "sight": ("none", "rgb", "depth"),
+            "starts": ("anywhere", "pad"),
+            "model": ("fast", "cascade"),
+        }
+        for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} is one of {', '.join(choices)}, not '{getattr(self, name)}'")
         if min(self.control_rate, self.interval) < 1 or self.pixels < 8:
@@ -93,10 +109,6 @@ class Survey:
     @property
     def dt(self) -> float:
         return 1.0 / self.control_rate
-
-    @property
-    def handling(self) -> Handling:
-        return Handling()
 
     @property
     def behaviour(self) -> Behaviour:
@@ -156,7 +168,22 @@ class Survey:
             truncated=jnp.zeros(shape, bool),
         )
         drones, gimbals, sorties = self.newcomers(chance.fork(1), empty)  # pyright: ignore[reportArgumentType]
-        return replace(empty, body=Fleet(drones, gimbals, jnp.float32(0.0)), progress=sorties)  # pyright: ignore[reportReturnType]
+        fleet = Fleet(drones, gimbals, jnp.float32(0.0), self._airframes(drones))
+        return replace(empty, body=fleet, progress=sorties)  # pyright: ignore[reportReturnType]
+
+    def _airframes(self, drones: Glide) -> Flight | None:
+        """The rotors under drones that hover, and their controllers."""
+        if self.model == "fast":
+            return None
+        return jax.vmap(lambda f: replace(f, memory=self.autopilot.start(self.airframe, f)))(self._hovering(drones))
+
+    def _hovering(self, drones: Glide) -> Flight:
+        def one(drone: Glide) -> Flight:
+            zero = 0.0 * drone.yaw
+            level = Quat.from_euler(zero, zero, drone.yaw)
+            return self.airframe.at(drone.position, level, drone.velocity, Vec3(zero, zero, drone.yaw_rate))
+
+        return jax.vmap(one)(drones)
 
     def _over(self, country: Country, clock: Scalar) -> Flag:
         """Whether a country's life is over."""
@@ -178,6 +205,7 @@ class Survey:
             state.body,
             drones=among(who, drones, state.body.drones),
             gimbals=among(who, gimbals, state.body.gimbals),
+            airframes=among(who, self._airframes(drones), state.body.airframes),
         )
         return replace(
             state,
@@ -266,24 +294,111 @@ class Survey:
         )
 
     def move(self, state: SurveyState, orders: Orders) -> Fleet:
-        """Where the fast model takes the fleet in one control period."""
-        fleet, weather = state.body, state.world.weather
+        """Where the model takes the fleet in one control period."""
+        if self.model == "cascade":
+            return self._piloted(state, orders)
 
-        def one(own: tuple[Glide, Gimbal, VelocityCommand, Vec2, Chance], wind: Vec3) -> Any:
-            drone, gimbal, command, turned, chance = own
+        def one(own: tuple[Glide, VelocityCommand, Chance], wind: Vec3) -> Glide:
+            drone, command, chance = own
             flown = fly(drone, command, self.handling, wind, self.dt)
-            if self.gust:
-                east, chance = chance.normal(self.gust * self.dt)
-                north, chance = chance.normal(self.gust * self.dt)
-                flown = replace(flown, position=flown.position + Vec3(east, north, 0.0 * east))
-            return flown, gimbal.turned(turned.x, turned.y, GIMBAL_RATE, self.dt)
+            if not self.gust:
+                return flown
+            east, chance = chance.normal(self.gust * self.dt)
+            north, chance = chance.normal(self.gust * self.dt)
+            return replace(flown, position=flown.position + Vec3(east, north, 0.0 * east))
 
         chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
-        moving = (fleet.drones, fleet.gimbals, orders.commands, orders.gimbals, chances)
-        drones, gimbals = jax.vmap(one, in_axes=(0, None))(moving, weather.wind)
-        # What stands on its pad stays there.
-        still = state.progress.mode == LANDED
-        return Fleet(among(still, fleet.drones, drones), gimbals, fleet.clock + self.dt)
+        moving = (state.body.drones, orders.commands, chances)
+        return self._after(state, orders, jax.vmap(one, in_axes=(0, None))(moving, state.world.weather.wind))
+
+    def _after(self, state: SurveyState, orders: Orders, drones: Glide, airframes: Flight | None = None) -> Fleet:
+        """The fleet once its drones are there. What stands on its pad stays there."""
+        fleet, still = state.body, state.progress.mode == LANDED
+        gimbals = jax.vmap(lambda gimbal, turned: gimbal.turned(turned.x, turned.y, GIMBAL_RATE, self.dt))(
+            fleet.gimbals, orders.gimbals
+        )
+        return Fleet(among(still, fleet.drones, drones), gimbals, fleet.clock + self.dt, airframes)
+
+    # Flying with rotors
+
+    @cached_property
+    def airframe(self) -> Quadrotor:
+        return VEHICLES[self.vehicle]
+
+    @cached_property
+    def autopilot(self) -> Cascade:
+        return Cascade()
+
+    def bare(self) -> "Survey":
+        """The same task for a plant that brings its own vehicles."""
+        return replace(self, model="fast")
+
+    def flights(self, state: SurveyState) -> Flight:
+        return self._hovering(state.body.drones)
+
+    def setpoints(self, state: SurveyState, orders: Orders) -> VelocitySetpoint:
+        """What flight controllers are told."""
+
+        def one(drone: Glide, command: VelocityCommand) -> VelocitySetpoint:
+            return VelocitySetpoint(asked_for(drone.yaw, command, self.handling), command.turn * self.handling.turn)
+
+        return jax.vmap(one)(state.body.drones, orders.commands)
+
+    def air(self, state: SurveyState) -> Vec3:
+        """How the air moves where each drone is: the wind, and gusts that carry a drone about as far as the model's."""
+        chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
+
+        def one(chance: Chance, wind: Vec3) -> Vec3:
+            east, chance = chance.normal(GUSTS * self.gust)
+            north, chance = chance.normal(GUSTS * self.gust)
+            return Vec3(wind.x + east, wind.y + north, wind.z)
+
+        return jax.vmap(one, in_axes=(0, None))(chances, state.world.weather.wind)
+
+    def variations(self, state: SurveyState) -> Variation:
+        return Variation()
+
+    def settled(self, state: SurveyState, orders: Orders, flights: Flight) -> Fleet:
+        """The fleet once its vehicles fly like that."""
+
+        def one(before: Glide, flight: Flight) -> Glide:
+            nose = flight.attitude.forward
+            change = (flight.velocity - before.velocity) * (1.0 / self.dt)
+            return Glide(flight.position, flight.velocity, jnp.arctan2(nose.y, nose.x), flight.rates.z, change)
+
+        drones = jax.vmap(one)(state.body.drones, flights)
+        return self._after(state, orders, drones, flights if self.model == "cascade" else None)
+
+    def surroundings(self, state: SurveyState) -> Scene:
+        """What can be run into."""
+        return standing(state.world)
+
+    def _piloted(self, state: SurveyState, orders: Orders) -> Fleet:
+        """Where rotors take the fleet under the cascade."""
+        pilot, vehicle = self.autopilot, self.airframe
+
+        def one(flight: Flight, wanted: VelocitySetpoint, air: Vec3, country: Country) -> Flight:
+            ground = country.terrain(flight.position.x, flight.position.y)
+
+            def tick(_: Array, flight: Flight) -> Flight:
+                rotors, memory = pilot.control(vehicle, flight, flight.memory, wanted)
+                flown = vehicle.step(replace(flight, memory=memory), rotors, air, Variation(), pilot.dt)
+                down = flown.position.z < ground
+                return replace(
+                    flown,
+                    position=replace(flown.position, z=jnp.maximum(flown.position.z, ground)),
+                    velocity=replace(
+                        flown.velocity, z=jnp.where(down, jnp.maximum(flown.velocity.z, 0.0), flown.velocity.z)
+                    ),
+                )
+
+            return jax.lax.fori_loop(0, round(pilot.rate * self.dt), tick, flight)
+
+        assert state.body.airframes is not None
+        flights = jax.vmap(one, in_axes=(0, 0, 0, None))(
+            state.body.airframes, self.setpoints(state, orders), self.air(state), state.world
+        )
+        return self.settled(state, orders, flights)
 
     # Judging
 
@@ -398,6 +513,10 @@ class Survey:
         """Means over all drones of all countries."""
         names = [name for name in figures if name not in ("success", "score")]
         return {f"{name}_mean": float(np.nanmean(figures[name])) for name in names}
+
+
+GUSTS = 4.0
+"""Speed of a gust of air over the speed at which it moves a drone."""
 
 
 def shifted(drone: Glide, drift: Vec2) -> Glide:

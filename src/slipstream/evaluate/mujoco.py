@@ -1,0 +1,483 @@
+"""The MuJoCo plant: rigid bodies and contacts that are not ours, under PX4's cascade.
+
+The vehicle's model is written from the same `Quadrotor` that trains: mass, inertia, where the rotors are. Rotor speeds
+lag as the vehicle's do; their thrust and drag torque act at the rotors, drag and the gyroscopic terms on the body.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..chance import Chance, Index
+from ..dynamics.cascade import Cascade, Memory
+from ..dynamics.control import Setpoint
+from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Rotors, Variation
+from ..env import Box, MultiDiscrete, pick
+from ..geometry import Quat, Vec3
+from ..sensors.inertial import normal3
+from ..sensors.scene import Scene, Shapes
+from ..struct import struct
+from .plant import PlantError, Task, flown_by_vehicles
+
+SPINS = (1.0, -1.0, 1.0, -1.0)
+"""Which way the drag of each rotor turns the body: the order is that of `Rotors`."""
+
+
+def library() -> Any:
+    """MuJoCo, or what to do to have it."""
+    try:
+        import mujoco
+        import mujoco.rollout
+    except ImportError as error:
+        raise PlantError('the plant mujoco needs the package: pip install "slipstream[mujoco]"') from error
+    return mujoco
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """How well something is known: white noise, a bias that stays for an episode, lateness and rate."""
+
+    noise: float = 0.0
+    bias: float = 0.0
+    """standard deviation between episodes"""
+    delay: float = 0.0
+    """s"""
+    rate: float = 0.0
+    """readings a second; 0 is every time it is asked"""
+
+
+@dataclass(frozen=True)
+class Instruments:
+    """What a flight controller and a policy know of a vehicle. The defaults are a good estimator on small sensors."""
+
+    gyroscope: Instrument = Instrument(noise=0.01, bias=0.002)
+    attitude: Instrument = Instrument(noise=0.002, bias=0.005)
+    """rad, about each axis"""
+    velocity: Instrument = Instrument(noise=0.03, bias=0.02, delay=0.008, rate=125.0)
+    position: Instrument = Instrument(noise=0.02, bias=0.05, delay=0.008, rate=125.0)
+
+    @property
+    def parts(self) -> dict[str, Instrument]:
+        return {
+            "rates": self.gyroscope,
+            "attitude": self.attitude,
+            "velocity": self.velocity,
+            "position": self.position,
+        }
+
+
+PERFECT = Instruments(*[Instrument()] * 4)
+
+
+@struct
+class Known:
+    """What instruments said, and what they will say once it gets through."""
+
+    past: tuple[Flight, ...]  # the newest first
+    held: Flight
+
+
+def known(instruments: Instruments, rate: float, flight: Flight) -> Known:
+    """Vehicles that have flown like this for a while."""
+    late = max(round(part.delay * rate) for part in instruments.parts.values())
+    return Known((flight,) * (1 + late), flight)
+
+
+def read(instruments: Instruments, rate: float, known: Known, flight: Flight, count: Index, chance: Chance) -> Known:
+    """After one more look at one vehicle, `rate` times a second. `chance` is the same in every look."""
+    past = (flight, *known.past)[: len(known.past)]
+    now = chance.fork(jnp.asarray(count, jnp.uint32) + jnp.uint32(8))
+    said = {}
+    for k, (name, part) in enumerate(instruments.parts.items()):
+        value = getattr(past[round(part.delay * rate)], name)
+        bias, _ = normal3(chance.fork(k), part.bias)
+        noise, now = normal3(now, part.noise)
+        off = bias + noise
+        value = value.spun(off, 1.0) if isinstance(value, Quat) else value + off
+        every = max(round(rate / part.rate), 1) if part.rate else 1
+        said[name] = pick(jnp.asarray(count) % every == 0, value, getattr(known.held, name))
+    return Known(past, replace(flight, **said))
+
+
+# The model
+
+
+def numbers(*values: float) -> str:
+    return " ".join(f"{value:.9g}" for value in values)
+
+
+def vehicle_xml(vehicle: Quadrotor, name: str, at: str = "0 0 0", turn: str = "1 0 0 0") -> tuple[str, str]:
+    """Body and actuators of one vehicle: feet, a disc as wide as it is, and a motor at every rotor."""
+    ahead, aside = vehicle.arm
+    corners = ((ahead, aside), (ahead, -aside), (-ahead, -aside), (-ahead, aside))
+    foot = 0.2 * vehicle.foot_drop
+    sites = "".join(f'<site name="{name}_{k}" pos="{numbers(x, y, 0.0)}"/>' for k, (x, y) in enumerate(corners))
+    feet = "".join(
+        f'<geom type="sphere" size="{numbers(foot)}" pos="{numbers(x, y, foot - vehicle.foot_drop)}"/>'
+        for x, y in corners
+    )
+    body = (
+        f'<body name="{name}" pos="{at}" quat="{turn}"><freejoint/>'
+        f'<inertial pos="0 0 0" mass="{numbers(vehicle.mass)}" diaginertia="{numbers(*vehicle.inertia)}"/>'
+        f'<geom type="cylinder" size="{numbers(vehicle.radius, 0.5 * vehicle.foot_drop)}"/>{feet}{sites}</body>'
+    )
+    ratio = vehicle.torque_per_thrust
+    motors = "".join(
+        f'<general site="{name}_{k}" gear="{numbers(0, 0, 1, 0, 0, spin * ratio)}"/>' for k, spin in enumerate(SPINS)
+    )
+    return body, motors
+
+
+def scenery_xml(scene: Scene) -> str:
+    """Everything that stands around, as shapes that can be hit."""
+    parts = []
+    if scene.ground is not None:
+        parts.append(f'<geom type="plane" size="0 0 1" pos="{numbers(0, 0, float(scene.ground.height))}"/>')
+    kinds: dict[str, Shapes | None] = {
+        "box": scene.boxes, "ellipsoid": scene.ellipsoids, "cylinder": scene.cylinders, "capsule": scene.capsules,
+    }  # fmt: skip
+    for kind, shapes in kinds.items():
+        if shapes is None:
+            continue
+        q = shapes.attitude
+        rows = np.stack([*shapes.position.parts, q.w, q.x, q.y, q.z, *shapes.size.parts], -1)
+        for x, y, z, w, i, j, k, a, b, c in rows:
+            size = {"box": (a, b, c), "ellipsoid": (a, b, c), "cylinder": (a, c), "capsule": (a, c)}[kind]
+            same = kind == "ellipsoid" and a == b == c
+            parts.append(
+                f'<geom type="{"sphere" if same else kind}" size="{numbers(*(size[:1] if same else size))}" '
+                f'pos="{numbers(x, y, z)}" quat="{numbers(w, i, j, k)}"/>'
+            )
+    return "".join(parts)
+
+
+def world_xml(vehicle: Quadrotor, count: int, scene: Scene | None, dt: float) -> str:
+    """A world of so many vehicles."""
+    drawn = [vehicle_xml(vehicle, f"drone{k}") for k in range(count)]
+    bodies, motors = ("".join(part) for part in zip(*drawn, strict=True))
+    return (
+        f'<mujoco><option timestep="{numbers(dt)}" gravity="{numbers(0, 0, -GRAVITY)}" integrator="Euler"/>'
+        '<default><geom friction="0.6 0.005 0.0001" solref="0.02 1"/></default>'
+        f"<worldbody>{scenery_xml(scene) if scene else ''}{bodies}</worldbody><actuator>{motors}</actuator></mujoco>"
+    )
+
+
+def flat(tree: Any) -> Any:
+    """Leaves of worlds, or of worlds and agents, as one row of vehicles."""
+    return jax.tree.map(lambda x: jnp.reshape(x, -1), tree)
+
+
+class Bodies:
+    """Many vehicles in many MuJoCo worlds, stepped together over all cores."""
+
+    def __init__(
+        self, vehicle: Quadrotor, scenes: list[Scene | None], agents: int, dt: float, mass: Any = None
+    ) -> None:
+        mujoco = library()
+        self.mujoco, self.vehicle, self.agents, self.dt = mujoco, vehicle, agents, dt
+        self.worlds = len(scenes)
+        texts: dict[str, Any] = {}
+        models = []
+        for scene in scenes:
+            text = world_xml(vehicle, agents, scene, dt)
+            if text not in texts:
+                texts[text] = mujoco.MjModel.from_xml_string(text)
+            models.append(texts[text])
+        self.models = models
+        if mass is not None:
+            self._vary(*mass)
+        cores = len(os.sched_getaffinity(0))
+        self.data = [mujoco.MjData(models[0]) for _ in range(min(cores, self.worlds))]
+        spec = mujoco.mjtState
+        self.spec = int(spec.mjSTATE_CTRL) | int(spec.mjSTATE_XFRC_APPLIED)
+        self.size = mujoco.mj_stateSize(models[0], int(spec.mjSTATE_FULLPHYSICS))
+        self.state = np.zeros((self.worlds, self.size))
+        self.after = np.zeros((self.worlds, 1, self.size))
+        self.control = np.zeros((self.worlds, 1, 4 * agents + 6 * (agents + 1)))
+        self.threads = mujoco.rollout.Rollout(nthread=len(self.data))
+
+    def _vary(self, mass: np.ndarray, inertia: np.ndarray) -> None:
+        """Vehicles that differ from their drawing, by factors for each world and agent."""
+        import copy
+
+        self.models = [copy.copy(model) for model in self.models]
+        for model, m, i in zip(
+            self.models, mass.reshape(-1, self.agents), inertia.reshape(-1, self.agents), strict=True
+        ):
+            model.body_mass[1:] *= m
+            model.body_inertia[1:] *= i[:, None]
+            self.mujoco.mj_setConst(model, self.mujoco.MjData(model))
+
+    def put(self, flights: Flight) -> None:
+        """Vehicles, one row of them, at rest or moving."""
+        columns = columns_of(flights)
+        places, speeds = columns[:7].T.reshape(self.worlds, -1), columns[7:].T.reshape(self.worlds, -1)
+        self.state[:] = np.concatenate([np.zeros((self.worlds, 1)), places, speeds], 1)
+
+    def put_one(self, number: int, flight: Flight) -> None:
+        """One vehicle, given as a row of one."""
+        world, agent = divmod(number, self.agents)
+        place, speed = 1 + 7 * agent, 1 + 7 * self.agents + 6 * agent
+        columns = columns_of(flight)
+        self.state[world, place : place + 7], self.state[world, speed : speed + 6] = columns[:7, 0], columns[7:, 0]
+
+    def ground_below(self, points: np.ndarray) -> np.ndarray:
+        """Height of what stands below each vehicle's point, the vehicles themselves left out."""
+        heights, hit = [], np.zeros(1, np.int32)
+        for number, point in enumerate(points):
+            model = self.models[number // self.agents]
+            data = self.mujoco.MjData(model)
+            # Only what is fixed to the world: vehicles would be in their own way.
+            self.mujoco.mj_setState(
+                model, data, self.state[number // self.agents], int(self.mujoco.mjtState.mjSTATE_FULLPHYSICS)
+            )
+            self.mujoco.mj_forward(model, data)
+            data.geom_xpos[model.geom_bodyid > 0] += 1e6
+            down = self.mujoco.mj_ray(model, data, point, np.array([0.0, 0.0, -1.0]), None, 1, -1, hit)
+            heights.append(point[2] - down if down >= 0.0 else 0.0)
+        return np.array(heights)
+
+    def get(self) -> np.ndarray:
+        """Position, quaternion, velocity and rates, a column for every vehicle."""
+        split = 1 + 7 * self.agents
+        places = self.state[:, 1:split].reshape(-1, 7)
+        speeds = self.state[:, split:].reshape(-1, 6)
+        return np.concatenate([places, speeds], 1).astype(np.float32).T
+
+    def step(self, thrusts: np.ndarray, wrenches: np.ndarray) -> None:
+        """One step under the thrust of every rotor, and a force and torque in the world on every body."""
+        motors = 4 * self.agents
+        self.control[:, 0, :motors] = thrusts.reshape(self.worlds, -1)
+        self.control[:, 0, motors + 6 :] = wrenches.reshape(self.worlds, -1)
+        # Shapes are right by construction; checking them costs as much as the physics of a few vehicles.
+        self.threads.rollout(
+            self.models, self.data, self.state, self.control,
+            control_spec=self.spec, nstep=1, state=self.after, skip_checks=True,
+        )  # fmt: skip
+        self.state[:] = self.after[:, 0]
+
+    def close(self) -> None:
+        self.threads.close()
+
+
+def columns_of(flights: Flight) -> np.ndarray:
+    """Position, quaternion, velocity and rates, a column for every vehicle of a row."""
+    q = flights.attitude
+    parts = (*flights.position.parts, q.w, q.x, q.y, q.z, *flights.velocity.parts, *flights.rates.parts)
+    return np.stack([np.asarray(part) for part in parts])
+
+
+def flights_of(columns: Any, rotors: Rotors) -> Flight:
+    """The vehicles of those columns."""
+    x, y, z, w, i, j, k, *rest = columns
+    return Flight(Vec3(x, y, z), Quat(w, i, j, k), Vec3(*rest[:3]), Vec3(*rest[3:]), rotors)
+
+
+def pushed(vehicle: Quadrotor, flight: Flight, target: Rotors, air: Vec3, variation: Variation, dt: float) -> Any:
+    """Of one vehicle: rotor speeds after `dt`, their thrusts, and what else acts on the body, in the world."""
+    up, down = vehicle.decay(variation, dt)
+    rotors = Rotors(
+        *(t + (ω - t) * jnp.where(t > ω, up, down) for ω, t in zip(flight.rotors.parts, target.parts, strict=True))
+    )
+    flight = replace(flight, rotors=rotors)
+    linear, quadratic = vehicle.thrust_curve
+    lift = 1.0 if variation.thrust is None else variation.thrust
+    thrusts = [lift * ω * (linear + quadratic * ω) for ω in rotors.parts]
+    force, _ = vehicle.wrench(flight, air, variation)
+    drag = force - Vec3(0.0, 0.0, sum(thrusts))
+    spin = -vehicle.rotor_inertia * rotors.yawing
+    ω = flight.rates
+    slope = vehicle.rotor_slope(rotors, target, variation)
+    turn = Vec3(-ω.y * spin, ω.x * spin, vehicle.rotor_inertia * slope.yawing)
+    force, torque = flight.attitude.rotate(drag), flight.attitude.rotate(turn)
+    return rotors, jnp.stack(thrusts), jnp.stack([*force.parts, *torque.parts])
+
+
+@struct
+class Loop:
+    """What lies between a setpoint and MuJoCo, of one vehicle."""
+
+    known: Known
+    memory: Memory
+    target: Rotors
+    rotors: Rotors
+
+
+@struct
+class Told:
+    """What holds for one control period, of one vehicle."""
+
+    setpoint: Setpoint
+    air: Vec3
+    variation: Variation
+
+
+def packed(tree: Any) -> Array:
+    """All leaves of a row of vehicles as one array: handing over many small ones costs more than the program itself."""
+    return jnp.stack([jnp.asarray(leaf, jnp.float32) for leaf in jax.tree.leaves(tree)])
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Instruments, cascade and rotors of a row of vehicles, as one program a physics step."""
+
+    vehicle: Quadrotor
+    cascade: Cascade
+    instruments: Instruments
+    rate: int
+    seed: int
+
+    @property
+    def every(self) -> int:
+        """physics steps for each of the controller's"""
+        return round(self.rate / self.cascade.rate)
+
+    def start(self, flight: Flight) -> Loop:
+        memory = self.cascade.start(self.vehicle, flight)
+        return Loop(known(self.instruments, self.cascade.rate, flight), memory, flight.rotors, flight.rotors)
+
+    def tick(self, loop: Loop, told: Told, columns: Any, count: Index) -> tuple[Loop, Array, Array]:
+        """The loop after one physics step, and the thrusts and wrenches of that step."""
+        flight = flights_of(columns, loop.rotors)
+        numbers = jnp.arange(loop.rotors.front_left.shape[0])
+
+        def decide(loop: Loop) -> Loop:
+            def one(loop: Loop, told: Told, flight: Flight, number: Index) -> Loop:
+                chance = Chance.of(self.seed, number)
+                now = read(self.instruments, self.cascade.rate, loop.known, flight, count // self.every, chance)
+                target, memory = self.cascade.control(self.vehicle, now.held, loop.memory, told.setpoint)
+                return replace(loop, known=now, memory=memory, target=target)
+
+            return jax.vmap(one)(loop, told, flight, numbers)
+
+        loop = jax.lax.cond(count % self.every == 0, decide, lambda loop: loop, loop)
+        push = partial(pushed, self.vehicle, dt=1.0 / self.rate)
+        rotors, thrusts, wrench = jax.vmap(push)(flight, loop.target, told.air, told.variation)
+        return replace(loop, rotors=rotors), thrusts, wrench
+
+
+class MujocoPlant:
+    """Vehicles in MuJoCo, each flown by a cascade that reads noisy instruments."""
+
+    name = "mujoco"
+    width = 0
+    lost = None
+
+    def __init__(
+        self, cascade: Cascade = Cascade(), instruments: Instruments = Instruments(), rate: int = 500, seed: int = 0
+    ) -> None:
+        if rate % cascade.rate:
+            raise ValueError(f"physics at {rate} Hz is no whole multiple of the controller's {cascade.rate:g} Hz")
+        self.cascade, self.instruments, self.rate, self.seed = cascade, instruments, rate, seed
+        self.bodies: Bodies | None = None
+        self._task: Any = None
+        library()
+
+    def adapt(self, task: Task) -> Task:
+        return flown_by_vehicles(task, self.name)
+
+    def _compile(self, task: Any, states: Any) -> None:
+        if task is self._task:
+            return
+        self._task = task
+        controller = Controller(
+            task.airframe, self.cascade.suited(task.airframe), self.instruments, self.rate, self.seed
+        )
+
+        def told(states: Any, commands: Any) -> Told:
+            one = jax.vmap(lambda s, c: Told(task.setpoints(s, c), task.air(s), task.variations(s)))
+            return flat(one(states, commands))
+
+        # The shapes of what is packed, found without running anything.
+        action = idle_actions(task, states.step.shape[0])
+        commands = jax.eval_shape(lambda s: jax.vmap(task.command)(s, action)[1], states)
+        told_like = jax.tree.structure(jax.eval_shape(told, states, commands))
+        begin = lambda s: jax.vmap(controller.start)(flat(jax.vmap(task.flights)(s)))  # noqa: E731
+        loop_like = jax.tree.structure(jax.eval_shape(begin, states))
+
+        def tick(loop: Array, told: Array, columns: Array, count: Index) -> tuple[Array, Array, Array]:
+            after, thrusts, wrench = controller.tick(
+                jax.tree.unflatten(loop_like, list(loop)), jax.tree.unflatten(told_like, list(told)), columns, count
+            )
+            return packed(after), thrusts, wrench
+
+        def settled(states: Any, commands: Any, flights: Flight) -> Any:
+            shaped = jax.tree.map(lambda x: jnp.reshape(x, (-1, *agents_of(task))), replace(flights, memory=None))
+            return jax.vmap(task.settled)(states, commands, shaped)
+
+        def seen(states: Any, commands: Any, loop: Array) -> Any:
+            return settled(states, commands, jax.tree.unflatten(loop_like, list(loop)).known.held)
+
+        def sensed(states: Any, commands: Any, loop: Array, columns: Array) -> Any:
+            rotors = jax.tree.unflatten(loop_like, list(loop)).rotors
+            return settled(states, commands, flights_of(columns, rotors))
+
+        self._told = jax.jit(lambda states, commands: packed(told(states, commands)))
+        self._begin = jax.jit(lambda states: packed(begin(states)))
+        self._tick, self._seen, self._sensed = jax.jit(tick, donate_argnums=0), jax.jit(seen), jax.jit(sensed)
+        self._around = jax.jit(jax.vmap(task.surroundings))
+
+    def start(self, task: Any, states: Any) -> Any:
+        """The same places and speeds; contacts push away what would stand in the ground."""
+        self._compile(task, states)
+        flights = flat(jax.vmap(task.flights)(states))
+        variation = flat(jax.vmap(task.variations)(states))
+        agents = task.spec.agents
+        worlds = flights.position.x.shape[0] // agents
+        around = jax.device_get(self._around(states))
+        scenes = [jax.tree.map(lambda x, i=i: x[i], around) for i in range(worlds)]
+        mass = None
+        if variation.mass is not None or variation.inertia is not None:
+            one = np.ones(worlds * agents)
+            mass = [one if x is None else np.asarray(x) for x in (variation.mass, variation.inertia)]
+        self.close()
+        self.bodies = Bodies(task.airframe, scenes, agents, 1.0 / self.rate, mass)
+        self.bodies.put(flights)
+        self.loop = self._begin(states)
+        self.tick, self.time = 0, 0.0
+        self._held: Any = None
+        self._start = states.body
+        return states.body
+
+    def command(self, states: Any, commands: Any) -> None:
+        assert self.bodies is not None
+        told = self._told(states, commands)
+        self._held = states, commands
+        for _ in range(round(self._task.spec.control_dt * self.rate)):
+            self.loop, thrusts, wrench = self._tick(self.loop, told, self.bodies.get(), self.tick)
+            self.bodies.step(np.asarray(thrusts), np.asarray(wrench))
+            self.tick += 1
+
+    def sense(self) -> Any:
+        assert self.bodies is not None
+        return self._sensed(*self._held, self.loop, self.bodies.get())
+
+    def seen(self) -> Any:
+        return self._start if self._held is None else self._seen(*self._held, self.loop)
+
+    def figures(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        if self.bodies is not None:
+            self.bodies.close()
+            self.bodies = None
+
+
+def agents_of(task: Task) -> tuple[int, ...]:
+    return (task.spec.agents,) if task.spec.agents > 1 else ()
+
+
+def idle_actions(task: Task, worlds: int) -> Array:
+    """For all agents of so many worlds, the action that is all zeros."""
+    space = task.spec.action
+    size = (
+        (space.size,) if isinstance(space, Box) else (len(space.choices),) if isinstance(space, MultiDiscrete) else ()
+    )
+    return jnp.zeros((worlds, *agents_of(task), *size), jnp.float32 if isinstance(space, Box) else jnp.int32)
