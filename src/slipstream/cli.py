@@ -25,6 +25,7 @@ USAGE = """usage: slipstream COMMAND [options]
   video RUN              film it
   report RUN             one self-contained HTML page
   pipeline PRESET        train, evaluate, video and report in one go
+  fit --plant PLANT      tune the fast model to a plant, or with --log to a flight log
   bench [WHAT]           throughput here: sim, render, act, train or memory
   doctor                 what is installed and what is missing, in words
 
@@ -59,12 +60,26 @@ def preset_of(words: list[str], command: str) -> tuple[str, list[str]]:
     from .experiment import PRESETS
 
     if words and not words[0].startswith("-"):
-        if words[0] not in PRESETS:
+        if words[0] not in PRESETS and not words[0].endswith(".json"):
             raise RequestError(f"there is no preset '{words[0]}'{nearest(words[0], PRESETS)}")
         return words[0], words[1:]
     if any(word in ("-h", "--help") for word in words):
         return next(iter(PRESETS)), words
     raise RequestError(f"slipstream {command} needs a preset: {', '.join(PRESETS)}")
+
+
+def named(preset: str) -> Any:
+    """The experiment of a preset, or of a file that `slipstream fit` wrote."""
+    from .experiment import PRESETS, Experiment
+
+    if preset in PRESETS:
+        return PRESETS[preset]
+    try:
+        return Experiment.from_dict(json.loads(Path(preset).read_text()))
+    except OSError as error:
+        raise RequestError(f"{preset} cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError) as error:
+        raise RequestError(f"{preset} is no preset: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -81,7 +96,7 @@ class Where:
 
 def training_request(words: list[str], command: str) -> tuple[Any, Where]:
     """The run to train and the options, all checked."""
-    from .experiment import PRESETS, Experiment
+    from .experiment import Experiment
     from .run import Run
 
     if "--resume" in words and (not words or words[0].startswith("-")):
@@ -90,7 +105,8 @@ def training_request(words: list[str], command: str) -> tuple[Any, Where]:
             raise RequestError("--resume without a preset needs --run FOLDER")
         return Run.open(where.run), where
     name, words = preset_of(words, command)
-    preset = PRESETS[name]
+    preset = named(name)
+    name = Path(name).stem
     kind = Experiment[type(preset.task), type(preset.learner)]
 
     @dataclass(frozen=True)
@@ -318,6 +334,69 @@ def command_pipeline(words: list[str]) -> int:
 
 
 @dataclass(frozen=True)
+class FitRequest:
+    """Tune the fast model of a preset to a plant, or to a flight log, and write a preset that train takes."""
+
+    preset: str = "survey-transit"
+    """whose model is tuned; a survey by velocities, a race by thrust and body rates"""
+    plant: str = "cascade"
+    """cascade (on the device), mujoco, betaflight or px4"""
+    log: Path | None = None
+    """a PX4 flight log (.ulg) instead of a plant"""
+    out: Path | None = None
+    """where the preset is written; by default PRESET-PLANT.json"""
+    flights: int = 24
+    seconds: float = 20.0
+    """of each flight"""
+    seed: int = 0
+    settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
+    json: bool = False
+
+
+def command_fit(words: list[str]) -> int:
+    request = parse(FitRequest, words, "fit")
+    if request.flights < 4 or request.seconds < 1.0:
+        raise RequestError("a fit needs at least 4 flights of 1 s")
+    base = named(request.preset)
+    configure(1)
+    from .evaluate.fit import tuned, write
+    from .evaluate.plants import PLANTS
+    from .progress import Count
+
+    known = ["cascade", *(name for name in PLANTS if name != "fast")]
+    if request.log is None and request.plant not in known:
+        raise RequestError(f"there is no plant '{request.plant}' to fit to{nearest(request.plant, known)}")
+    plant = None
+    if request.log is None and request.plant != "cascade":
+        plant = PLANTS[request.plant](request.settings)
+    source = request.log.stem if request.log else request.plant
+    out = request.out or Path(f"{Path(request.preset).stem}-{source}.json")
+    with Count("fit", 1) as count:
+        experiment, found = tuned(
+            base, plant, request.log, request.flights, request.seconds, request.seed, request.settings.gains,
+            watch=count.tell,
+        )  # fmt: skip
+    write(out, experiment, found)
+    result = {"preset": str(out), **found.as_dict()}
+
+    def words_for() -> None:
+        print(f"{'number':20} {'found':>9} {'± error':>8} {'between flights':>16}")
+        for name, value in found.numbers.items():
+            print(f"{name:20} {value:9.3f} {100 * found.sigma[name]:7.1f}% {100 * found.spread[name]:15.1f}%")
+        ratio = found.before / max(found.after, 1e-9)
+        print(f"held-out error: {found.before:.3f} before, {found.after:.3f} after ({ratio:.1f} times less)")
+        if math.isfinite(found.steps_after):
+            ratio = found.steps_before / max(found.steps_after, 1e-9)
+            print(
+                f"steps of 5 m/s: {found.steps_before:.3f} m/s before, {found.steps_after:.3f} after ({ratio:.1f} times less)"
+            )
+        print(f"train on it: slipstream train {out}")
+
+    give({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in result.items()}, request.json, words_for)
+    return 0
+
+
+@dataclass(frozen=True)
 class Bench:
     """Throughput on this machine, and where the time goes."""
 
@@ -439,6 +518,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "video": command_video,
     "report": command_report,
     "pipeline": command_pipeline,
+    "fit": command_fit,
     "bench": command_bench,
     "doctor": command_doctor,
 }

@@ -53,7 +53,8 @@ class Experiment(Generic[Task, Learner]):
         if not isinstance(data, dict):
             raise ValueError("an experiment is an object with task, learner and settings")
         parts = {name: build(table, name, data.get(name)) for name, table in (("task", TASKS), ("learner", LEARNERS))}
-        rest = {name: value for name, value in data.items() if name not in parts}
+        # A fitted preset also says how it was found.
+        rest = {name: value for name, value in data.items() if name not in (*parts, "fitted")}
         return cls(**parts, **checked(cls, rest, "experiment"))
 
 

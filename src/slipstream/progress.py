@@ -102,3 +102,8 @@ class Count(Live):
     def look(self, done: int, total: int) -> None:
         if self.live:
             self.progress.update(self.task, completed=done, total=total, tell=f"{done} of {total}")
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """The same for work in several parts."""
+        if self.live:
+            self.progress.update(self.task, completed=done, total=total, tell=f"{what}: {done} of {total}")

@@ -1,6 +1,6 @@
 """What four numbers in [−1, 1] ask of a vehicle, and simple loops that turn it into rotor speeds."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import jax
@@ -157,6 +157,36 @@ def collective(vehicle: Quadrotor, stick: Scalar) -> Scalar:
     hover = vehicle.mass * GRAVITY
     stick = jnp.clip(stick, -1.0, 1.0)
     return jnp.where(stick > 0.0, hover + stick * (4.0 * vehicle.max_thrust - hover), hover * (1.0 + stick))
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What a fit to another plant found: factors on the vehicle's numbers, and how stiff its rate loop is."""
+
+    thrust: float = 1.0
+    lag: float = 1.0
+    drag: float = 1.0
+    roll: float = 0.5
+    """share of an error in roll or pitch rate that is closed within the rotors' lag"""
+    yaw: float = 0.2
+
+    def __post_init__(self) -> None:
+        if min(self.thrust, self.lag, self.roll, self.yaw) <= 0.0 or self.drag < 0.0:
+            raise ValueError("thrust, lag, roll and yaw of a tuning must be positive, and drag not negative")
+
+    def applied(self, vehicle: Quadrotor) -> Quadrotor:
+        """The vehicle with those factors, but for thrust: a vehicle that knew of it would make it good."""
+        return replace(
+            vehicle,
+            lag_up=self.lag * vehicle.lag_up,
+            lag_down=self.lag * vehicle.lag_down,
+            body_drag=tuple(self.drag * c for c in vehicle.body_drag),
+            rotor_drag=self.drag * vehicle.rotor_drag,
+        )
+
+    @property
+    def loop(self) -> RateControl:
+        return RateControl(stiffness=(self.roll, self.roll, self.yaw))
 
 
 CONTROLS = {"rotors": RotorControl(), "rates": RateControl(), "velocity": VelocityControl()}

@@ -131,7 +131,8 @@ class Quadrotor:
         """The rotor speed that gives `thrust` once settled: the inverse of the thrust curve."""
         linear, quadratic = self.thrust_curve
         if linear == 0.0:
-            return jnp.sqrt(thrust * (1.0 / quadratic))
+            # The bound is 1 mrad/s; at zero itself a root has no slope, and a fit needs one.
+            return jnp.sqrt(jnp.maximum(thrust * (1.0 / quadratic), 1e-6))
         return (jnp.sqrt(linear**2 + 4.0 * quadratic * thrust) - linear) * (0.5 / quadratic)
 
     def at(self, position: Vec3, attitude: Quat, velocity: Vec3, rates: Vec3) -> Flight:

@@ -113,42 +113,47 @@ class Flyer:
         return jax.jit(jax.vmap(lambda seed, world: self.task.reset(Chance.of(seed, world)), in_axes=(None, 0)))
 
     @cached_property
-    def see(self) -> Callable[..., Any]:
-        return jax.jit(self.pilot.see)
+    def begin(self) -> Callable[..., Any]:
+        """From states and what the plant sees to the first commands."""
+
+        def begin(states: Any, seen: Any) -> Any:
+            sight = self.pilot.see(states)
+            return *self._decide(states, seen, sight, 0), sight, self._record(states)
+
+        return jax.jit(begin)
 
     @cached_property
-    def decide(self) -> Callable[..., Any]:
-        def decide(states: Any, seen: Any, sight: Any, age: Any) -> tuple[Any, Any]:
-            # The pilot flies by what the plant's sensors say; what is judged is where the bodies are.
-            believed = replace(states, body=seen)
-            commanded, commands = jax.vmap(self.task.command)(believed, self.pilot.choose(believed, sight, age))
-            return replace(commanded, body=states.body), commands
+    def turn(self) -> Callable[..., Any]:
+        """From where the plant has brought the bodies to the next commands: one call, since some plants keep real time."""
 
-        return jax.jit(decide)
+        def turn(commanded: Any, bodies: Any, seen: Any, sight: Any, age: Any, look: bool) -> Any:
+            states = self._score(commanded, bodies)
+            sight = self.pilot.see(states) if look else sight
+            return *self._decide(states, seen, sight, age), sight, self._record(states), states.ended
 
-    @cached_property
-    def score(self) -> Callable[..., Any]:
-        def score(before: Any, commanded: Any, bodies: Any) -> Any:
-            # An episode that has ended stays as it ended, so that its figures are those of its end.
-            after = jax.vmap(self.task.judge)(commanded, bodies)
-            if self.task.spec.agents == 1:
-                return jax.vmap(pick)(before.ended, before, after)
-            return jax.vmap(pick)(jnp.all(before.ended, axis=1), before, held(before, after))
+        return jax.jit(turn, static_argnames="look")
 
-        return jax.jit(score)
+    def _decide(self, states: Any, seen: Any, sight: Any, age: Any) -> tuple[Any, Any]:
+        # The pilot flies by what the plant's sensors say; what is judged is where the bodies are.
+        believed = replace(states, body=seen)
+        commanded, commands = jax.vmap(self.task.command)(believed, self.pilot.choose(believed, sight, age))
+        # An episode that has ended stays as it ended, so that its figures are those of its end.
+        return self._kept(states, replace(commanded, body=states.body)), commands
 
-    @cached_property
-    def record(self) -> Callable[..., Any]:
-        return jax.jit(lambda states: jax.vmap(self.task.record)(jax.tree.map(lambda x: x[: self.keep], states)))
+    def _score(self, commanded: Any, bodies: Any) -> Any:
+        return self._kept(commanded, jax.vmap(self.task.judge)(commanded, bodies))
+
+    def _kept(self, before: Any, after: Any) -> Any:
+        if self.task.spec.agents == 1:
+            return jax.vmap(pick)(before.ended, before, after)
+        return jax.vmap(pick)(jnp.all(before.ended, axis=1), before, held(before, after))
+
+    def _record(self, states: Any) -> Any:
+        return jax.vmap(self.task.record)(jax.tree.map(lambda x: x[: self.keep], states))
 
     @cached_property
     def figures(self) -> Callable[..., Any]:
         return jax.jit(jax.vmap(self.task.figures))
-
-    def warm(self, states: Any) -> None:
-        """Compile everything before something has to keep time."""
-        commanded, _ = self.decide(states, states.body, self.see(states), 0)
-        self.record(self.score(states, commanded, states.body))
 
     def fly(
         self, plant: Plant, worlds: np.ndarray, seed: int, watch: Callable[[int, int], None] = lambda done, all: None
@@ -158,28 +163,31 @@ class Flyer:
         states = self.start(seed, jnp.asarray(worlds))
         keep = min(self.keep, count)
         scenery = jax.device_get(jax.vmap(task.scenery)(jax.tree.map(lambda x: x[:keep], states)))
-        self.warm(states)
+        commanded, commands, sight, row = self.begin(states, states.body)
+        for look in {True, spec.interval == 1}:
+            # Compiled before the plant has to keep time.
+            self.turn(commanded, states.body, states.body, sight, 0, look=look)
         lengths, lost = np.ones(count, int), np.zeros(states.ended.shape, np.bool_)
         try:
             states = replace(states, body=plant.start(task, states))
-            rows = [jax.device_get(self.record(states))]
-            ended = np.zeros(count, np.bool_)
-            sight = None
+            commanded, commands, sight, row = self.begin(states, plant.seen())
+            rows, ended = [row], np.zeros(count, np.bool_)
             while not ended.all():
-                age = (len(rows) - 1) % spec.interval
-                sight = self.see(states) if age == 0 else sight
-                commanded, commands = self.decide(states, plant.seen(), sight, age)
                 plant.command(commanded, commands)
-                states = self.score(states, commanded, plant.sense())
-                rows.append(jax.device_get(self.record(states)))
+                age = len(rows) % spec.interval
+                commanded, commands, sight, row, over = self.turn(
+                    commanded, plant.sense(), plant.seen(), sight, age, look=age == 0
+                )
+                rows.append(row)
                 lengths[~ended] += 1
-                over = np.asarray(states.ended)
+                over = np.asarray(over)
                 if plant.lost is not None:
                     lost = lost | (plant.lost & ~over)
                 ended = np.all(np.reshape(over | lost, (count, -1)), axis=1)
                 watch(int(ended.sum()), count)
         finally:
             plant.close()
+        states, rows = commanded, jax.device_get(rows)
         figures = {name: np.array(value) for name, value in jax.device_get(self.figures(states)).items()}
         # What the plant lost is no success, whatever had been reached before.
         figures["success"][lost] = 0.0

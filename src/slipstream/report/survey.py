@@ -110,8 +110,7 @@ class Canvas:
 
         def one(step: dict[str, Any]) -> Any:
             place = Vec3(*step["position"].T)
-            still = Vec3(*jnp.zeros_like(step["position"]).T)
-            drones = Glide(place, still, step["yaw"], 0.0 * step["yaw"], still)
+            drones = Glide.at(place, step["yaw"])
             gimbals = Gimbal(*step["gimbal"].T)
             scene = survey_scene(country, step["clock"][0], place, self.task.plan.own)
             seeds = jnp.arange(self.agents, dtype=jnp.uint32)

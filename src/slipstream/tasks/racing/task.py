@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int, UInt8
 
 from ...chance import Chance
 from ...dynamics.cascade import Cascade
-from ...dynamics.control import CONTROLS, Control, Setpoint, Stick
-from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
+from ...dynamics.control import CONTROLS, Control, Setpoint, Stick, Tuning
+from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation, scaled
 from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each
 from ...geometry import Flag, Quat, Scalar, Vec3, heading, sin_cos
 from ...sensors.camera import Camera
@@ -89,6 +89,7 @@ class Racing:
     """edge of the picture"""
     interval: int = 4
     """decisions from one picture to the next"""
+    tuning: Tuning = Tuning()
     agents: int = 1
     """drones on one track; they see the nearest other and can hit it"""
     physics_rate: int = 400
@@ -181,11 +182,12 @@ class Racing:
 
     @cached_property
     def quadrotor(self) -> Quadrotor:
-        return replace(VEHICLES[self.vehicle], order=self.integration)
+        """The vehicle of the fast model."""
+        return replace(self.tuning.applied(VEHICLES[self.vehicle]), order=self.integration)
 
-    @property
+    @cached_property
     def control(self) -> Control:
-        return CONTROLS[self.action]
+        return self.tuning.loop if self.action == "rates" else CONTROLS[self.action]
 
     @cached_property
     def autopilot(self) -> Cascade | None:
@@ -350,6 +352,8 @@ class Racing:
 
     def _fly(self, flight: Flight, stick: Stick, gust: Vec3 | None, variation: Variation, wind: Vec3 | None) -> Flight:
         air = gust if wind is None else wind if gust is None else wind + gust
+        if self.tuning.thrust != 1.0:
+            variation = replace(variation, thrust=scaled(self.tuning.thrust, variation.thrust))
 
         @jax.jit  # traced once for all substeps, which makes starting faster
         def substep(flight: Flight, stick: Stick, air: Vec3 | None, variation: Variation) -> Flight:
@@ -370,7 +374,8 @@ class Racing:
 
     @property
     def airframe(self) -> Quadrotor:
-        return self.quadrotor
+        """The vehicle as it is drawn: tuning is about the fast model only."""
+        return VEHICLES[self.vehicle]
 
     def bare(self) -> "Racing":
         """The same task for a plant that brings its own flight controller."""
@@ -381,7 +386,7 @@ class Racing:
 
     def setpoints(self, state: RaceState, stick: Stick) -> Setpoint:
         """What a flight controller is told."""
-        return each(self.agents, partial(self.control.setpoint, self.quadrotor))(state.body, stick)
+        return each(self.agents, partial(self.control.setpoint, self.airframe))(state.body, stick)
 
     def air(self, state: RaceState) -> Vec3:
         """How the air moves where each drone is."""

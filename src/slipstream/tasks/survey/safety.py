@@ -94,15 +94,21 @@ class SafetyFilter:
         In the outer quarter of a margin a drone only comes no nearer: between two hazards it must not be pushed
         from one into the other.
         """
-        a = self.braking
-        square = self.dt**2 + jnp.maximum(distance, 0.0) * (2.0 / a)
+        a, wait = self.braking, self.reaction
+        square = wait**2 + jnp.maximum(distance, 0.0) * (2.0 / a)
         root = square * jax.lax.rsqrt(square)
         deep = jnp.clip(distance + 0.25 * self.margin, -self.leaving, 0.0)
-        return jnp.where(distance < 0.0, deep, a * (root - self.dt))
+        return jnp.where(distance < 0.0, deep, a * (root - wait))
+
+    @property
+    def reaction(self) -> float:
+        """From the moment a wall is seen until the drone brakes, s: one that has to lean over first takes longer."""
+        lean = self.handling.lean
+        return self.dt + (2.0 * (lean + self.handling.onset) + 0.5 * self.handling.lag if lean else 0.0)
 
     def stopping(self, speed: Scalar) -> Scalar:
         speed = jnp.maximum(speed, 0.0)
-        return speed * self.dt + speed * speed / (2.0 * self.braking)
+        return speed * self.reaction + speed * speed / (2.0 * self.braking)
 
     def check(self, command: VelocityCommand, low: Flag, around: Around) -> Checked:
         """The commands of all drones, brought within all bounds. Only one that is `low` may come to the ground."""

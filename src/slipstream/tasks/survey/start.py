@@ -86,6 +86,7 @@ def start(
         sent=VelocityCommand(zero, zero, zero, zero),
         score=zero,
         success=jnp.bool_(False),
+        agility=chance.fork(1).uniform(1.0 - vary, 1.0 + vary)[0] if (vary := task.vary_handling) else None,
     )
     return drone, gimbal, sortie
 

@@ -54,6 +54,7 @@ class Sortie:
     sent: VelocityCommand
     score: Scalar
     success: Flag
+    agility: Scalar | None = None  # factor on how slowly it answers
 
 
 SurveyState = State[Country, Fleet, Sortie]

@@ -75,6 +75,8 @@ class Survey:
     lens: Lens = Lens()
     detector: Detector = Detector()
     handling: Handling = Handling()
+    vary_handling: float = 0.0
+    """largest relative change, between sorties, of how fast a drone answers"""
 
     def __post_init__(self) -> None:
         if self.mission not in MISSIONS:
@@ -95,6 +97,8 @@ class Survey:
             raise ValueError("control_rate and interval are at least 1, pixels at least 8")
         if self.control_rate > 50 or self.control_rate < 2:
             raise ValueError("a drone takes between 2 and 50 commands a second")
+        if not 0.0 <= self.vary_handling < 1.0:
+            raise ValueError("vary_handling is a share between 0 and 1")
         if min(self.gust, self.drift, self.discharge, self.world_life) < 0.0 or not (
             min(self.outage, self.blind) >= 0.0 and max(self.outage, self.blind) <= 1.0
         ):
@@ -298,9 +302,9 @@ class Survey:
         if self.model == "cascade":
             return self._piloted(state, orders)
 
-        def one(own: tuple[Glide, VelocityCommand, Chance], wind: Vec3) -> Glide:
-            drone, command, chance = own
-            flown = fly(drone, command, self.handling, wind, self.dt)
+        def one(own: tuple[Glide, VelocityCommand, Chance, Scalar | None], wind: Vec3) -> Glide:
+            drone, command, chance, agility = own
+            flown = fly(drone, command, self.handled(agility), wind, self.dt)
             if not self.gust:
                 return flown
             east, chance = chance.normal(self.gust * self.dt)
@@ -308,8 +312,18 @@ class Survey:
             return replace(flown, position=flown.position + Vec3(east, north, 0.0 * east))
 
         chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
-        moving = (state.body.drones, orders.commands, chances)
+        moving = (state.body.drones, orders.commands, chances, state.progress.agility)
         return self._after(state, orders, jax.vmap(one, in_axes=(0, None))(moving, state.world.weather.wind))
+
+    def handled(self, agility: Scalar | None) -> Handling:
+        """How a drone of that agility answers."""
+        usual = self.handling
+        if agility is None:
+            return usual
+        slower = {"lag": usual.lag * agility, "turn_lag": usual.turn_lag * agility}
+        if usual.lean:
+            slower |= {"lean": usual.lean * agility, "drag": usual.drag * agility}
+        return replace(usual, **slower)
 
     def _after(self, state: SurveyState, orders: Orders, drones: Glide, airframes: Flight | None = None) -> Fleet:
         """The fleet once its drones are there. What stands on its pad stays there."""
@@ -364,7 +378,13 @@ class Survey:
         def one(before: Glide, flight: Flight) -> Glide:
             nose = flight.attitude.forward
             change = (flight.velocity - before.velocity) * (1.0 / self.dt)
-            return Glide(flight.position, flight.velocity, jnp.arctan2(nose.y, nose.x), flight.rates.z, change)
+            # Whoever flies has trimmed the drag away.
+            air = flight.velocity - state.world.weather.wind
+            kept = Vec2(air.x, air.y) * self.handling.drag
+            yaw = jnp.arctan2(nose.y, nose.x)
+            leaning = Vec2(change.x + kept.x, change.y + kept.y)
+            lean = replace(change, x=leaning.x, y=leaning.y)
+            return Glide(flight.position, flight.velocity, yaw, flight.rates.z, lean, kept, leaning)
 
         drones = jax.vmap(one)(state.body.drones, flights)
         return self._after(state, orders, drones, flights if self.model == "cascade" else None)
