@@ -26,6 +26,7 @@ USAGE = """usage: slipstream COMMAND [options]
   report RUN             one self-contained HTML page
   pipeline PRESET        train, evaluate, video and report in one go
   fit --plant PLANT      tune the fast model to a plant, or with --log to a flight log
+  parity RUN             how far apart plants are: the same policy on each, side by side
   bench [WHAT]           throughput here: sim, render, act, train or memory
   doctor                 what is installed and what is missing, in words
 
@@ -387,12 +388,65 @@ def command_fit(words: list[str]) -> int:
         print(f"held-out error: {found.before:.3f} before, {found.after:.3f} after ({ratio:.1f} times less)")
         if math.isfinite(found.steps_after):
             ratio = found.steps_before / max(found.steps_after, 1e-9)
-            print(
-                f"steps of 5 m/s: {found.steps_before:.3f} m/s before, {found.steps_after:.3f} after ({ratio:.1f} times less)"
-            )
+            before, after = found.steps_before, found.steps_after
+            print(f"steps of 5 m/s: {before:.3f} m/s before, {after:.3f} after ({ratio:.1f} times less)")
         print(f"train on it: slipstream train {out}")
 
     give({k: None if isinstance(v, float) and math.isnan(v) else v for k, v in result.items()}, request.json, words_for)
+    return 0
+
+
+@dataclass(frozen=True)
+class Parity:
+    """Fly a run on several plants, same worlds and starts, and say how far apart they are; with a film of each pair."""
+
+    run: tyro.conf.Positional[Path]
+    """folder of the run"""
+    plants: str = "fast,mujoco"
+    """the first is what the others are compared with"""
+    episodes: int = 0
+    """worlds to fly on each; 0 is as many as the slowest flies in minutes"""
+    seed: int | None = None
+    settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
+    json: bool = False
+
+
+def command_parity(words: list[str]) -> int:
+    request = parse(Parity, words, "parity")
+    from .run import Run
+
+    run = Run.open(request.run)
+    configure(1, sees(run.experiment))
+    from .evaluate.parity import compare, plain
+    from .evaluate.plants import PLANTS
+    from .evaluate.settings import USUAL
+    from .progress import Count
+    from .report.parity import film
+
+    plants = [name.strip() for name in request.plants.split(",") if name.strip()]
+    for name in plants:
+        if name not in PLANTS:
+            raise RequestError(f"there is no plant '{name}'{nearest(name, PLANTS)}")
+    if len(plants) < 2 or len(set(plants)) < len(plants) or request.episodes < 0:
+        raise RequestError("parity needs at least two different plants, and --episodes that is not negative")
+    agents = run.experiment.task.spec.agents
+    episodes = request.episodes or max(1, -(-min(USUAL[name] for name in plants) // agents))
+    with Count("parity", 1) as count:
+        result = compare(run, plants, episodes, request.seed, request.settings, watch=count.tell)
+        films = [str(film(run, plants[0], other)) for other in plants[1:]]
+    result |= {"films": films}
+
+    def words_for() -> None:
+        for other, found in result["plants"].items():
+            for name, verdict in found["verdicts"].items():
+                part = found.get(f"{name}_ratio")
+                told = (
+                    f"{part['ratio']:.3f} times {plants[0]} ({part['low']:.3f} to {part['high']:.3f})" if part else ""
+                )
+                print(f"{other:12} {name:12} {verdict:5} {told}")
+        print("\n".join(films))
+
+    give(plain(result), request.json, words_for)
     return 0
 
 
@@ -519,6 +573,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "report": command_report,
     "pipeline": command_pipeline,
     "fit": command_fit,
+    "parity": command_parity,
     "bench": command_bench,
     "doctor": command_doctor,
 }

@@ -124,7 +124,7 @@ class Flyer:
 
     @cached_property
     def turn(self) -> Callable[..., Any]:
-        """From where the plant has brought the bodies to the next commands: one call, since some plants keep real time."""
+        """From where the plant has brought the bodies to the next commands: one call, since some keep real time."""
 
         def turn(commanded: Any, bodies: Any, seen: Any, sight: Any, age: Any, look: bool) -> Any:
             states = self._score(commanded, bodies)

@@ -249,7 +249,7 @@ def from_log(path: Path, rate: int = 20, seconds: float = 20.0) -> Recording:
     when = told["timestamp"] * 1e-6
     wanted = np.stack([told[f"velocity[{k}]"] for k in range(3)] + [told["yawspeed"]], -1)
     wanted[:, 3] = np.nan_to_num(wanted[:, 3])
-    good = np.isfinite(wanted).all(1)
+    good: np.ndarray = np.all(np.isfinite(wanted), axis=1)
     if good.sum() < 2:
         raise PlantError(f"in {path} no velocity is ever commanded; fly it in offboard mode by velocities")
     grid = np.arange(max(when[0], place["timestamp"][0] * 1e-6), when[-1], 1.0 / rate)
@@ -279,9 +279,15 @@ def from_log(path: Path, rate: int = 20, seconds: float = 20.0) -> Recording:
     heading = 0.5 * (0.5 * np.pi - yaw)
     q = np.stack([np.cos(heading), 0 * yaw, 0 * yaw, np.sin(heading)], -1).astype(np.float32)
     return Recording(
-        cut(commands)[:, :-1], cut(enu(value["x"], value["y"], value["z"])), cut(enu(value["vx"], value["vy"], value["vz"])),
-        cut(q), cut(rates), np.zeros((len(rows), length + 1, 4), np.float32), 1.0 / rate, path.name,
-    )  # fmt: skip
+        commands=cut(commands)[:, :-1],
+        position=cut(enu(value["x"], value["y"], value["z"])),
+        velocity=cut(enu(value["vx"], value["vy"], value["vz"])),
+        attitude=cut(q),
+        rates=cut(rates),
+        rotors=np.zeros((len(rows), length + 1, 4), np.float32),
+        dt=1.0 / rate,
+        source=path.name,
+    )
 
 
 # Models

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..dynamics.cascade import Cascade
-from ..dynamics.control import PositionSetpoint, RateSetpoint, Setpoint, VelocitySetpoint
+from ..dynamics.control import PositionSetpoint, Setpoint, VelocitySetpoint
 from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Rotors, Variation
 from ..geometry import Vec3
 from . import mavlink
@@ -157,11 +157,41 @@ def listening(port: int) -> socket.socket:
     return server
 
 
+class Station:
+    """Where PX4s send what they have to say: a port for each of the first ten, one port for all others."""
+
+    def __init__(self, port: int) -> None:
+        self.pilots: list[Autopilot] = []
+        self.heard = mavlink.Listener()
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self.socket.bind(("127.0.0.1", port))
+        except OSError as error:
+            self.socket.close()
+            raise PlantError(
+                f"UDP port {port} is taken: a ground station or another simulator uses it. "
+                "End that one, or choose others by --instance N"
+            ) from error
+        self.socket.setblocking(False)
+
+    def hear(self) -> None:
+        """Everything that has arrived, to whom it concerns."""
+        while True:
+            try:
+                data, _ = self.socket.recvfrom(65536)
+            except OSError:
+                return
+            for message in self.heard.feed(data):
+                for pilot in self.pilots:
+                    if pilot.instance + 1 == message.system:
+                        pilot.take(message)
+
+
 class Autopilot:
     """One PX4: its process, the simulator link and the offboard link."""
 
-    def __init__(self, px4: Px4, instance: int, told: dict[str, str], folder: Path | None = None) -> None:
-        self.px4, self.instance, self.told, self.keep = px4, instance, told, folder
+    def __init__(self, px4: Px4, instance: int, told: dict[str, str], stations: dict[int, Station]) -> None:
+        self.px4, self.instance, self.told, self.stations = px4, instance, told, stations
         self.process: Process | None = None
         self.server: socket.socket | None = None
         self.conn: socket.socket | None = None
@@ -174,19 +204,13 @@ class Autopilot:
         """Listen first, then start PX4 in a fresh folder."""
         self.end()
         self.server = listening(SIMULATOR + self.instance)
-        try:
-            self.air = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            if self.instance <= 9:
-                self.air.bind(("127.0.0.1", OFFBOARD + self.instance))
-        except OSError as error:
-            self.end()
-            raise PlantError(
-                f"UDP port {OFFBOARD + self.instance} is taken: a ground station or another simulator uses it. "
-                "End that one, or choose others by --instance N"
-            ) from error
-        self.air.setblocking(False)
+        port = OFFBOARD + min(self.instance, 9)
+        if port not in self.stations:
+            self.stations[port] = Station(port)
+        self.station = self.stations[port]
+        self.station.pilots.append(self)
         self.sent, self.said = mavlink.Speaker(), mavlink.Speaker()
-        self.heard, self.aired = mavlink.Listener(), mavlink.Listener()
+        self.heard = mavlink.Listener()
         self.time_us, self.answered, self.replies = 1_000_000, 0, 0
         self.signals = np.zeros(4)
         self.armed = self.offboard = self.version_asked = False
@@ -194,18 +218,21 @@ class Autopilot:
         self.velocity, self.attitude, self.rates = np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(3)
         self.texts: list[str] = []
         self.trouble, self.silent = "", 0
-        self.asked = self.told_at = self.since = 0
-        # Sockets that are ready again cost nothing; a process that is not costs a second.
         environment = self.told | {"PX4_SIM_MODEL": "none_iris", "PX4_SIM_HOSTNAME": "127.0.0.1"}
         words = [str(self.px4.binary), "-i", str(self.instance), "-d"]
-        self.process = Process([*words, str(self.px4.etc)], self.keep, environment)
+        self.process = Process([*words, str(self.px4.etc)], environment=environment)
 
     def end(self) -> None:
         """Everything this opened is closed, and the process is gone."""
-        for part in (self.conn, self.server, getattr(self, "air", None)):
+        for part in (self.conn, self.server):
             if part is not None:
                 with contextlib.suppress(OSError):
                     part.close()
+        for port, station in list(self.stations.items()):
+            station.pilots = [pilot for pilot in station.pilots if pilot is not self]
+            if not station.pilots:
+                station.socket.close()
+                del self.stations[port]
         self.conn = self.server = None
         if self.process is not None:
             self.process.end()
@@ -273,25 +300,13 @@ class Autopilot:
 
     def say(self, kind: mavlink.Kind, *values: Any) -> None:
         with contextlib.suppress(OSError):
-            self.air.sendto(self.said.pack(kind, *values), ("127.0.0.1", REMOTE + self.instance))
+            self.station.socket.sendto(self.said.pack(kind, *values), ("127.0.0.1", REMOTE + self.instance))
 
     def order(self, command: int, *numbers: float) -> None:
         padded = (*numbers, *[0.0] * (7 - len(numbers)))
         self.say(mavlink.COMMAND_LONG, *padded, command, self.instance + 1, 1, 0)
 
-    def hear(self) -> None:
-        """Everything that has arrived."""
-        while True:
-            try:
-                data, _ = self.air.recvfrom(65536)
-            except (BlockingIOError, OSError):
-                return
-            for message in self.aired.feed(data):
-                self.take(message)
-
     def take(self, message: mavlink.Message) -> None:
-        if message.system != self.instance + 1:
-            return
         if message.kind is mavlink.LOCAL_POSITION_NED:
             self.position = np.array(message.values[1:4])
             self.velocity = np.array(message.values[4:7])
@@ -317,6 +332,8 @@ class Autopilot:
 
     def target(self, setpoint: Setpoint, vehicle: Quadrotor, cascade: Cascade, origin: np.ndarray) -> None:
         """A setpoint of one vehicle, in PX4's words."""
+        if isinstance(setpoint, Rotors):
+            raise PlantError("PX4 takes no rotor speeds; train with --task.action rates or velocity to fly it")
         now, who = self.time_us // 1000, (self.instance + 1, 1)
         if isinstance(setpoint, VelocitySetpoint):
             v = turned(np.array(setpoint.velocity.parts, float))
@@ -327,13 +344,11 @@ class Autopilot:
             v = turned(np.array(setpoint.velocity.parts, float))
             yaw = 0.5 * math.pi - float(setpoint.yaw)
             self.say(mavlink.SET_POSITION_TARGET, now, *p, *v, 0, 0, 0, yaw, 0, 2496, *who, 1)
-        elif isinstance(setpoint, RateSetpoint):
+        else:
             r = flipped(np.array(setpoint.rates.parts, float))
             share = min(max(float(setpoint.thrust) * 0.25 / vehicle.max_thrust, 0.0), 1.0)
             signal = float(cascade.bent(float(vehicle.speed_for(share * vehicle.max_thrust)) / vehicle.max_speed))
             self.say(mavlink.SET_ATTITUDE_TARGET, now, 1, 0, 0, 0, *r, signal, *who, 128)
-        else:
-            raise PlantError("PX4 takes no rotor speeds; train with --task.action rates or velocity to fly it")
 
 
 # Sensors
@@ -374,6 +389,21 @@ class Sensors:
 def pressure_at(height: float) -> float:
     """Of the standard atmosphere, hPa."""
     return 1013.25 * (1.0 - 2.25577e-5 * height) ** 5.25588
+
+
+BOOT, REST, ARMED, CLIMB = 30.0, 3.0, 45.0, 90.0
+"""Seconds a PX4 has: to answer (of the wall), to rest, to arm, and to reach its start (simulated)."""
+
+
+@dataclass
+class Waking:
+    """How far a PX4 is on its way to the start of its episode; times are its own, but for the first."""
+
+    started: float
+    answered: float = 0.0
+    asked: float = 0.0
+    there: float = 0.0
+    ready: bool = False
 
 
 @dataclass
@@ -475,7 +505,8 @@ class Px4Plant:
         self.bodies.put(self._resting(np.arange(count)))
         self.before = self.bodies.get()[7:10]
         told = parameters(self.vehicle, self.cascade)
-        self.pilots = [Autopilot(self.px4, self.first + k, told) for k in range(count)]
+        stations: dict[int, Station] = {}
+        self.pilots = [Autopilot(self.px4, self.first + k, told, stations) for k in range(count)]
         for pilot in self.pilots:
             pilot.start()
         self._prepare()
@@ -494,66 +525,61 @@ class Px4Plant:
         columns[3], columns[6] = np.cos(0.5 * self.yaws[which]), np.sin(0.5 * self.yaws[which])
         return flights_of(columns, Rotors(*np.zeros((4, len(which)))))  # pyright: ignore[reportArgumentType]
 
-    def _prepare(self, boot: float = 30.0, rest: float = 3.0, arm: float = 45.0, climb: float = 90.0) -> None:
+    def _prepare(self) -> None:
         """Every PX4 booted, armed, in offboard and where its episode begins; what fails is started again, twice."""
-        count = len(self.pilots)
-        deadline = np.full(count, time.perf_counter() + boot)
-        began = np.zeros(count)  # simulated, when PX4 first answered
-        there = np.zeros(count)  # simulated, since when the vehicle is where it should be
-        ready = np.zeros(count, bool)
-        while not all(r or not p.up for r, p in zip(ready, self.pilots, strict=True)):
+        wakings = [Waking(time.perf_counter()) for _ in self.pilots]
+        while not all(w.ready if p.up else p.restarts >= 2 for w, p in zip(wakings, self.pilots, strict=True)):
             self._advance()
             where = self.bodies.get()  # pyright: ignore[reportOptionalMemberAccess]
-            for k, pilot in enumerate(self.pilots):
-                if not pilot.up:
-                    self._again(k, deadline, began, there, boot)
-                    continue
-                now = 1e-6 * pilot.time_us
-                if not pilot.replies:
-                    if time.perf_counter() > deadline[k]:
-                        pilot.fail(f"PX4 {pilot.instance} did not answer within {boot:g} s of its start")
-                    continue
-                began[k] = began[k] or now
-                since = now - began[k]
-                if self.tick % 5 == 0:
-                    self._hold(k)
-                if since > rest and pilot.position is not None and not (pilot.armed and pilot.offboard):
-                    ready[k], there[k] = False, 0.0
-                    if since > rest + arm:
-                        pilot.fail(
-                            f"PX4 {pilot.instance} did not arm: {'; '.join(pilot.texts[-3:]) or 'it gave no reason'}"
-                        )
-                    elif now - pilot.asked >= 1.0:
-                        pilot.asked = now
-                        pilot.order(SET_MODE, 1.0, float(OFFBOARD_MODE))
-                        if pilot.offboard:
-                            pilot.order(ARM, 1.0)
-                elif since > rest + arm and pilot.position is None:
-                    pilot.fail(f"PX4 {pilot.instance} gave no position within {arm:g} s")
-                elif pilot.armed and pilot.offboard:
-                    off = np.linalg.norm(where[:3, k] - self.starts[k])
-                    slow = np.linalg.norm(where[7:10, k]) < 0.4
-                    near = self.grounded[k] or (off < 0.4 and slow)
-                    there[k] = (there[k] or now) if near else 0.0
-                    ready[k] = near and now - there[k] > 0.5
-                    if ready[k] and not pilot.since:
-                        pilot.since = now
-                        self.counts.arming.append(now - began[k])
-                    if since > rest + arm + climb:
-                        pilot.fail(f"PX4 {pilot.instance} did not reach its start: {off:.1f} m short")
+            for k, (pilot, waking) in enumerate(zip(self.pilots, wakings, strict=True)):
+                if pilot.up:
+                    self._wake(k, pilot, waking, where[:, k])
+                elif pilot.restarts < 2:
+                    self._again(k)
+                    wakings[k] = Waking(time.perf_counter())
 
-    def _again(self, k: int, deadline: np.ndarray, began: np.ndarray, there: np.ndarray, boot: float) -> None:
+    def _wake(self, k: int, pilot: "Autopilot", waking: "Waking", where: np.ndarray) -> None:
+        """One look at a PX4 on its way to the start of its episode."""
+        now = 1e-6 * pilot.time_us
+        if not pilot.replies:
+            if time.perf_counter() - waking.started > BOOT:
+                pilot.fail(f"PX4 {pilot.instance} did not answer within {BOOT:g} s of its start")
+            return
+        waking.answered = waking.answered or now
+        since = now - waking.answered
+        if self.tick % 5 == 0:
+            self._hold(k)
+        if since <= REST:
+            return
+        if pilot.armed and pilot.offboard:
+            off = np.linalg.norm(where[:3] - self.starts[k])
+            near = self.grounded[k] or (off < 0.4 and np.linalg.norm(where[7:10]) < 0.4)
+            waking.there = (waking.there or now) if near else 0.0
+            if near and now - waking.there > 0.5 and not waking.ready:
+                waking.ready = True
+                self.counts.arming.append(since)
+            elif since > REST + ARMED + CLIMB:
+                pilot.fail(f"PX4 {pilot.instance} did not reach its start: {off:.1f} m short")
+            return
+        waking.ready, waking.there = False, 0.0
+        if since > REST + ARMED:
+            why = "; ".join(pilot.texts[-3:]) or "it gave no reason"
+            pilot.fail(f"PX4 {pilot.instance} did not arm within {ARMED:g} s: {why}")
+        elif pilot.position is not None and now - waking.asked >= 1.0:
+            waking.asked = now
+            pilot.order(SET_MODE, 1.0, float(OFFBOARD_MODE))
+            if pilot.offboard:
+                pilot.order(ARM, 1.0)
+
+    def _again(self, k: int) -> None:
         """Start a PX4 anew before its flight, with its vehicle at rest; after the second time it stays lost."""
         pilot = self.pilots[k]
-        if pilot.restarts >= 2:
-            return
         pilot.restarts += 1
         self.counts.restarts += 1
         self.counts.failures.append(pilot.trouble)
         self.bodies.put_one(k, self._resting(np.array([k])))  # pyright: ignore[reportOptionalMemberAccess]
         self.rotors[:, k] = 0.0
         pilot.start()
-        deadline[k], began[k], there[k] = time.perf_counter() + boot, 0.0, 0.0
 
     def _hold(self, k: int) -> None:
         """Before the flight: stay at the start."""
@@ -596,7 +622,7 @@ class Px4Plant:
             signals = np.empty((4, len(self.pilots)), np.float32)
             signals[MOTORS, :] = np.array([pilot.signals for pilot in self.pilots]).T
             rotors, thrusts, wrench = self._push(bodies.get(), self.rotors, signals, self.air, self.variation)
-            self.rotors = np.asarray(rotors)
+            self.rotors = np.array(rotors)
             bodies.step(np.asarray(thrusts), np.asarray(wrench))
             self.tick_physics += 1
             if self.tick_physics % per == 0:
@@ -648,7 +674,7 @@ class Px4Plant:
                 pilot.silent += 1
                 if pilot.silent * self.patience > 5.0:
                     pilot.fail(f"PX4 {pilot.instance} has not answered for {pilot.silent * self.patience:.0f} s")
-            pilot.hear()
+            pilot.station.hear()
             if self.tick % RATE == 0:
                 pilot.greet()
         self.tick += 1
@@ -676,7 +702,7 @@ class Px4Plant:
         """What PX4's own estimators say."""
         for pilot in self.pilots:
             if pilot.up:
-                pilot.hear()
+                pilot.station.hear()
         rows = []
         for pilot, origin in zip(self.pilots, self.origins, strict=True):
             place = np.zeros(3) if pilot.position is None else pilot.position

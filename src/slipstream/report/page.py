@@ -14,7 +14,7 @@ from .. import __version__
 from ..evaluate.episode import Episode
 from ..run import Run, finite, write_text
 from ..tasks.survey import Survey
-from . import charts, race, survey
+from . import charts, parity, race, survey
 from .words import Words
 
 TEMPLATE = """<!doctype html>
@@ -42,9 +42,9 @@ details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}
 <h1>{{ name }}</h1>
 <p class="lead">{{ task|capitalize }}. {{ learner }}, {{ worlds }} worlds on {{ devices }}, {{ steps }} steps in {{ wall }}.</p>
 <div class="tiles">{% for value, text in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ text }}</span></div>{% endfor %}</div>
-{% for title, data in videos %}<section><h2>{{ title }}</h2>
+{% for title, note, data in videos %}<section><h2>{{ title }}</h2>
 <video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
-<p class="note">{{ film_note }}</p></section>{% endfor %}
+<p class="note">{{ note }}</p></section>{% endfor %}
 <section><h2>Learning</h2><div class="two"><div>{{ success_curve }}</div><div>{{ reward_curve }}</div></div>
 <p class="note">During training, with exploration; attempts that were cut short before their outcome was known are left out{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
 {% for section in sections %}<section><h2>{{ section.title }}</h2>{% if section.charts|length > 1 %}<div class="two">{% for chart in section.charts %}<div>{{ chart }}</div>{% endfor %}</div>{% else %}{{ section.charts[0] }}{% endif %}
@@ -103,15 +103,14 @@ def page(run: Run) -> str:
         steps=charts.label(last.get("step", 0) * experiment.task.spec.agents),
         wall=minutes(last.get("seconds", 0.0)),
         tiles=tiles(summary, last, words),
-        film_note=words.film,
-        sections=told.sections(experiment.task, episodes, figures),
+        sections=[*told.sections(experiment.task, episodes, figures), *parity.sections(run)],
         summary=summary,
         baselines=summary.get("baselines") or {},
         baseline_keys=list(next(iter((summary.get("baselines") or {}).values()), {})),
-        videos=[(f"Film ({p.stem} plant)", base64.b64encode(p.read_bytes()).decode()) for p in run.videos],
+        videos=[(*titled(p.stem, words), base64.b64encode(p.read_bytes()).decode()) for p in run.videos],
         seeds=experiment.seeds,
         summaries=summaries,
-        keys=[key for key in summary if key not in ("plant", "seeds", "baselines")],
+        keys=[key for key, value in summary.items() if key != "plant" and not isinstance(value, list | dict)],
         shown=shown,
         rate_text=rate_text(profile),
         settings=json.dumps(settings, indent=1),
@@ -120,6 +119,15 @@ def page(run: Run) -> str:
         jax=jax.__version__,
         **safe,
     )
+
+
+def titled(name: str, words: Words) -> tuple[str, str]:
+    """What stands over and under a film."""
+    if name.startswith("parity-"):
+        other = name.removeprefix("parity-")
+        note = "Left what it was trained on, right the reference, with the left path as a ghost. Below, their distance."
+        return f"Beside the plant {other}", note
+    return f"Film ({name} plant)", words.film
 
 
 def curve(

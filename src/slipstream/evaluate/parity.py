@@ -1,0 +1,187 @@
+"""How far apart two plants are: the same policy on the same worlds from the same starts."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..run import Run, RunError, write_text
+from .episode import Episode, evaluate
+from .settings import PlantSettings
+
+GOOD, FAIR, POOR = "good", "fair", "poor"
+
+
+def compare(
+    run: Run,
+    plants: list[str],
+    episodes: int = 0,
+    seed: int | None = None,
+    settings: PlantSettings = PlantSettings(),
+    watch: Callable[[str, int, int], None] = lambda what, done, all: None,
+) -> dict[str, Any]:
+    """Fly the run on every plant, the first being what the others are compared with; writes parity.json."""
+    summaries = {}
+    for plant in plants:
+        summaries[plant] = evaluate(
+            run, plant, episodes, seed, watch=lambda done, all, plant=plant: watch(plant, done, all), settings=settings
+        )
+    base, *others = plants
+    result = {
+        "base": base,
+        "episodes": summaries[base]["episodes"],
+        "agents": summaries[base]["agents"],
+        "plants": {other: apart(run, base, other, summaries[base]["agents"]) for other in others},
+    }
+    write_text(run.folder / "parity.json", json.dumps(plain(result), indent=1) + "\n")
+    return result
+
+
+def apart(run: Run, base: str, other: str, agents: int) -> dict[str, Any]:
+    """What of one plant differs from another, with a verdict for each."""
+    ours, theirs = figures_of(run, base), figures_of(run, other)
+    pairs = kept(run, base, other)
+    found: dict[str, Any] = {}
+    for name in ("success", "score"):
+        found[f"{name}_ratio"] = ratio(ours[name], theirs[name], agents)
+    track = deviation(pairs)
+    found["trajectory"] = track
+    for name, (a, b) in motions(pairs).items():
+        found[f"{name}_distance"] = distance(a, b)
+    found["verdicts"] = verdicts(found)
+    found["lost"] = int(np.nansum(theirs.get("lost", 0.0)))
+    return found
+
+
+def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:
+    """One number an episode, of every figure."""
+    path = run.episodes(plant) / "figures.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged or missing; evaluate again") from error
+
+
+def kept(run: Run, base: str, other: str) -> list[tuple[Episode, Episode]]:
+    """The episodes of which both plants kept all steps."""
+    found = []
+    for path in sorted(run.episodes(base).glob("[0-9]*.npz")):
+        twin = run.episodes(other) / path.name
+        if twin.exists():
+            found.append((Episode.load(path), Episode.load(twin)))
+    return found
+
+
+def ratio(ours: np.ndarray, theirs: np.ndarray, agents: int, draws: int = 4000) -> dict[str, float | None]:
+    """Of means, with a 95 % interval over worlds drawn again and again; pairs of worlds stay together."""
+    a, b = ours.reshape(-1, agents), theirs.reshape(-1, agents)
+    mean_a, mean_b = float(np.nanmean(a)), float(np.nanmean(b))
+    value = mean_b / mean_a if mean_a else math.nan
+    rng = np.random.default_rng(0)
+    picked = rng.integers(0, len(a), (draws, len(a)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        many = np.nanmean(b[picked], (1, 2)) / np.nanmean(a[picked], (1, 2))
+    many = many[np.isfinite(many)]
+    low, high = np.percentile(many, [2.5, 97.5]) if many.size else (math.nan, math.nan)
+    return {"base": mean_a, "other": mean_b, "ratio": value, "low": float(low), "high": float(high)}
+
+
+def tracks(episode: Episode) -> list[np.ndarray]:
+    """Positions over time, of every agent, up to its end."""
+    place = episode.steps["position"]
+    if place.ndim == 2:
+        return [place]
+    ends = episode.steps.get("ended")
+    lengths = [len(place) if ends is None or not ends[:, k].any() else int(np.argmax(ends[:, k])) + 1
+               for k in range(place.shape[1])]  # fmt: skip
+    return [place[:length, k] for k, length in enumerate(lengths)]
+
+
+def deviation(pairs: list[tuple[Episode, Episode]]) -> dict[str, Any]:
+    """Distance between the paths at the same time: its course, its mean, and what share of the way flown it is."""
+    if not pairs:
+        return {"time": [], "mean": [], "after_1s": None, "after_5s": None, "share_after_5s": None}
+    dt = pairs[0][0].control_dt
+    gaps, ways = [], []
+    for ours, theirs in pairs:
+        for a, b in zip(tracks(ours), tracks(theirs), strict=True):
+            length = min(len(a), len(b))
+            gaps.append(np.linalg.norm(a[:length] - b[:length], axis=1))
+            ways.append(np.cumsum(np.linalg.norm(np.diff(a[:length], axis=0, prepend=a[:1]), axis=1)))
+    longest = max(map(len, gaps))
+
+    def mean_at(rows: list[np.ndarray], k: int) -> float:
+        there = [row[k] for row in rows if len(row) > k]
+        return float(np.mean(there)) if there else math.nan
+
+    every = max(1, longest // 200)
+    times = list(range(0, longest, every))
+    five = round(5.0 / dt)
+    way = mean_at(ways, five)
+    return {
+        "time": [k * dt for k in times],
+        "mean": [mean_at(gaps, k) for k in times],
+        "after_1s": mean_at(gaps, round(1.0 / dt)),
+        "after_5s": mean_at(gaps, five),
+        "share_after_5s": mean_at(gaps, five) / way if way else math.nan,
+    }
+
+
+def motions(pairs: list[tuple[Episode, Episode]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Speeds, tilts and rates of all kept steps, of both plants."""
+    made: dict[str, tuple[list[np.ndarray], list[np.ndarray]]] = {}
+    for pair in pairs:
+        for side, episode in enumerate(pair):
+            steps = episode.steps
+            values = {"speed": np.linalg.norm(steps["velocity"], axis=-1)}
+            if "attitude" in steps:
+                _, x, y, _ = np.moveaxis(steps["attitude"], -1, 0)
+                values["tilt"] = np.arccos(np.clip(1.0 - 2.0 * (x * x + y * y), -1.0, 1.0))
+            if "rates" in steps:
+                values["rates"] = np.linalg.norm(steps["rates"], axis=-1)
+            elif "yaw" in steps:
+                turned = np.diff(steps["yaw"], axis=0)
+                values["rates"] = np.abs((turned + np.pi) % (2.0 * np.pi) - np.pi) / episode.control_dt
+                push = np.diff(steps["velocity"], axis=0) / episode.control_dt
+                values["tilt"] = np.arctan2(np.linalg.norm(push[..., :2], axis=-1), 9.80665 + push[..., 2])
+            for name, value in values.items():
+                made.setdefault(name, ([], []))[side].append(value.reshape(-1))
+    return {name: (np.concatenate(a), np.concatenate(b)) for name, (a, b) in made.items()}
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> dict[str, float]:
+    """Wasserstein distance of two samples, also in standard deviations of the first."""
+    at = np.linspace(0.0, 1.0, 501)
+    gap = float(np.mean(np.abs(np.quantile(a, at) - np.quantile(b, at))))
+    return {"distance": gap, "in_deviations": gap / max(float(np.std(a)), 1e-9)}
+
+
+def verdicts(found: dict[str, Any]) -> dict[str, str]:
+    """For every metric, in one word."""
+
+    def graded(value: float | None, good: float, fair: float, more: bool) -> str:
+        if value is None or not math.isfinite(value):
+            return POOR
+        return GOOD if (value >= good) == more or value == good else FAIR if (value >= fair) == more else POOR
+
+    told = {
+        "success": graded(found["success_ratio"]["ratio"], 0.9, 0.75, True),
+        "score": graded(found["score_ratio"]["ratio"], 0.9, 0.75, True),
+        "trajectory": graded(found["trajectory"]["share_after_5s"], 0.1, 0.3, False),
+    }
+    for name in ("speed", "tilt", "rates"):
+        if f"{name}_distance" in found:
+            told[name] = graded(found[f"{name}_distance"]["in_deviations"], 0.25, 0.5, False)
+    return told
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
