@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -91,6 +91,10 @@ class Where:
     """folder of the run; by default runs/PRESET"""
     resume: bool = False
     """go on with the run that is there"""
+    origin: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    """a run whose policy, and without a preset whose settings, this training begins with"""
+    vehicle: Literal["", "fast", "cascade"] = ""
+    """fast: the model made for training; cascade: rotors under the loops of PX4, nearer to the reference and slower"""
     json: bool = False
     """print one JSON object and nothing else on standard output"""
 
@@ -105,9 +109,12 @@ def training_request(words: list[str], command: str) -> tuple[Any, Where]:
         if where.run is None:
             raise RequestError("--resume without a preset needs --run FOLDER")
         return Run.open(where.run), where
-    name, words = preset_of(words, command)
-    preset = named(name)
-    name = Path(name).stem
+    if "--from" in words[:-1] and (words[0].startswith("-") or words[0] == "--from"):
+        origin = Path(words[words.index("--from") + 1])
+        preset, name = Run.open(origin).experiment, f"{origin.resolve().name}-again"
+    else:
+        name, words = preset_of(words, command)
+        preset, name = named(name), Path(name).stem
     kind = Experiment[type(preset.task), type(preset.learner)]
 
     @dataclass(frozen=True)
@@ -117,15 +124,30 @@ def training_request(words: list[str], command: str) -> tuple[Any, Where]:
 
     Request.__doc__ = f"Train the preset '{name}'. Every setting below can be changed."
     request = parse(Request, words, f"{command} {name}", Request(preset, Where()))
-    where = Where(request.where.run or Path("runs") / name, request.where.resume, request.where.json)
+    where = replace(request.where, run=request.where.run or Path("runs") / name)
+    experiment = changed(request.experiment, where)
     assert where.run is not None
     if where.resume:
         run = Run.open(where.run)
-        if request.experiment not in (preset, run.experiment):
+        if experiment not in (preset, run.experiment):
             raise RequestError(f"{where.run} was started with other settings; resume it without changing any")
         return run, where
-    check(request.experiment)
-    return Run.create(where.run, request.experiment), where
+    check(experiment)
+    return Run.create(where.run, experiment), where
+
+
+def changed(experiment: Any, where: Where) -> Any:
+    """The experiment with what `--from` and `--vehicle` say about it."""
+    from .run import Run
+
+    if where.vehicle:
+        experiment = replace(experiment, task=replace(experiment.task, model=where.vehicle))
+    if where.origin is None:
+        return experiment
+    theirs, ours = Run.open(where.origin).experiment, experiment
+    if (theirs.task.spec, theirs.learner.hidden) != (ours.task.spec, ours.learner.hidden):
+        raise RequestError(f"the policy of {where.origin} does not fit: it sees, does or is built otherwise")
+    return replace(experiment, origin=str(where.origin))
 
 
 def check(experiment: Any) -> None:

@@ -30,6 +30,8 @@ class Experiment(Generic[Task, Learner]):
     """how many seeds train at once"""
     devices: int = 0
     """devices to train on; 0 is all of them, and on a CPU every core is one"""
+    origin: str = ""
+    """folder of a run whose policy this training begins with; `--from` sets it"""
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.seeds < 1 or self.devices < 0 or not 0 <= self.seed < 2**31:

@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -75,7 +76,7 @@ def train(
         before = run.elapsed(step)
         say(f"going on from step {step:,}")
     else:
-        state = trainer.start(experiment.seed)
+        state = begun(trainer, experiment)
     run.keep_metrics(step)
     say("compiling")
     chunk = trainer.compile()
@@ -106,6 +107,15 @@ def train(
     if saved_step is None and not run.steps:
         run.save(step, state, keep=KEEP, seconds=look.seconds, skill=None)
     return look
+
+
+def begun(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
+    """The training state at step 0: with weights of its own, or with those of the run it comes from."""
+    state = trainer.start(experiment.seed)
+    if not experiment.origin:
+        return state
+    _, policy = Run.open(Path(experiment.origin)).load(trainer.shape.policy, "last", prefix=".policy")
+    return replace(state, policy=jax.device_put(policy, trainer.shardings.policy))
 
 
 def readable(metrics: dict[str, Any], tally: Any, seeds: int) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """A program that keeps PX4's side of the bridge: its clock, its silences, its refusals, and enough control to fly.
 
-Started like PX4 (-i INSTANCE -d ETC). FAKE_PX4 names how it misbehaves: die:SECONDS, hang:SECONDS (simulated), mute, noarm.
+Started like PX4 (-i INSTANCE -d ETC). FAKE_PX4 names how it misbehaves: die:SECONDS and hang:SECONDS (simulated), mute,
+noarm.
 It knows where it is from HIL_STATE_QUATERNION, in place of an estimator.
 """
 

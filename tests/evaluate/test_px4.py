@@ -116,9 +116,9 @@ def test_parameters_are_stock_for_the_iris_and_told_for_another_vehicle():
 def test_a_pulse_of_one_motor_turns_the_body_as_px4_expects(motor, roll, pitch, yaw):
     speeds = [0.0] * 4
     speeds[px4.MOTORS[motor]] = 500.0
-    flight = replace(iris.at(Vec3(0.0, 0.0, 5.0), flights_of([0] * 3 + [1] + [0] * 9, Rotors(*[0.0] * 4)).attitude,
-                             Vec3(0.0, 0.0, 0.0), Vec3(0.0, 0.0, 0.0)), rotors=Rotors(*map(jnp.float32, speeds)))  # fmt: skip
-    _, torque = iris.wrench(jax.tree.map(jnp.float32, flight), None, Variation())
+    level = flights_of([0.0] * 3 + [1.0] + [0.0] * 9, Rotors(*speeds))
+    flight = jax.tree.map(jnp.float32, level)
+    _, torque = iris.wrench(flight, None, Variation())
     assert [math.copysign(1, float(t)) for t in torque.parts] == [roll, pitch, yaw]
 
 

@@ -119,20 +119,23 @@ class Cascade:
     def suited(self, vehicle: Quadrotor) -> "Cascade":
         """The controller as the owner of another vehicle than the iris would set it up.
 
-        A torque of 1 turns a small racer four times as fast as the iris that the stock gains are for: rate gains are
-        made smaller by that, and larger as its rotors follow faster. Its thrust is straightened in the mixer.
+        A torque of 1 turns a small racer four times as fast as the iris that the stock gains are for. Here the loop
+        closes half of an error within the lag of the rotors; in yaw less, where rotors that speed up kick the body
+        round at once and a stiff loop would shake. The integral and the damping keep their shares.
         """
-        scale = [
-            ours / theirs * (iris.lag_up + iris.lag_down) / (vehicle.lag_up + vehicle.lag_down)
-            for ours, theirs in zip(authority(iris), authority(vehicle), strict=True)
-        ]
-        if max(abs(s - 1.0) for s in scale) < 0.01:
+        if vehicle.arm == iris.arm and vehicle.inertia == iris.inertia:
             return self
+        lag = 0.5 * (vehicle.lag_up + vehicle.lag_down)
+        wanted = [0.5 / (lag * turned) for turned in authority(vehicle)]
+        wanted[2] = min(wanted[2], 1.5 / kick(vehicle))
+        scale = [new / old for new, old in zip(wanted, self.rate_gain, strict=True)]
         return replace(
             self,
-            rate_gain=tuple(g * s for g, s in zip(self.rate_gain, scale, strict=True)),
+            rate_gain=tuple(wanted),
             rate_integral=tuple(g * s for g, s in zip(self.rate_integral, scale, strict=True)),
-            rate_damping=tuple(g * s for g, s in zip(self.rate_damping, scale, strict=True)),
+            rate_damping=tuple(0.5 * g * s for g, s in zip(self.rate_damping, scale, strict=True)),
+            gyroscope_cutoff=80.0,
+            spin_cutoff=40.0,
             thrust_model=1.0,
             yaw_torque_cutoff=0.0,
         )
@@ -327,6 +330,11 @@ def authority(vehicle: Quadrotor) -> tuple[float, float, float]:
     lever = min(vehicle.arm) * math.sqrt(0.5)
     ix, iy, iz = vehicle.inertia
     return 4.0 * slope * lever / ix, 4.0 * slope * lever / iy, 4.0 * slope * vehicle.torque_per_thrust / iz
+
+
+def kick(vehicle: Quadrotor) -> float:
+    """The yaw rate that a vehicle gets at once, before any drag of the rotors acts, for a torque of 1 in the mixer."""
+    return max(4.0 * vehicle.rotor_inertia * vehicle.max_speed / vehicle.inertia[2], 1e-9)
 
 
 def fitted(signals: list[Scalar], ways: tuple[float, ...], only_less: bool = False, top: float = 1.0) -> list[Scalar]:

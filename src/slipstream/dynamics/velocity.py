@@ -191,8 +191,9 @@ def leaning(glide: Glide, target: Vec3, handling: Handling, wind: Vec3 | None, d
     mean = Vec2(glide.acceleration.x + lean.x, glide.acceleration.y + lean.y) * 0.5
     more = 1.0 + up * (1.0 / GRAVITY) + handling.surge * (mean.dot(mean) * (1.0 / GRAVITY**2))
     push = mean * more - air * handling.drag
-    # What could not be given is not added up, and takes back what was.
-    grown = glide.trim + (error * gain - asked * (2.0 * (1.0 - give))) * (handling.trim * dt)
+    # What could not be given is not added up, and takes back what was; at a steady lean, too, a little is not given.
+    given = give * (1.0 - handling.surge * (mean.dot(mean) * (1.0 / GRAVITY**2)))
+    grown = glide.trim + (error * gain - asked * (2.0 * (1.0 - given))) * (handling.trim * dt)
     return replace(moved(glide, Vec3(push.x, push.y, up), Vec3(lean.x, lean.y, up), dt), trim=grown, onset=onset)
 
 

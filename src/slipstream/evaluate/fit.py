@@ -109,7 +109,10 @@ class FreeFlight:
 
 
 def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quadrotor, seed: int) -> np.ndarray:
-    """Commands of many flights: a third steps, a third sweeps, a third random; all axes at once, at their own times."""
+    """Commands of many flights: a third steps, a third sweeps, a third random; all axes at once, at their own times.
+
+    The random ones go along the ground twice as fast, and hold longer.
+    """
     rng = np.random.default_rng(seed)
     steps = round(seconds * rate)
     time = np.arange(steps) / rate
@@ -123,9 +126,9 @@ def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quad
                 turns = low * time + (high - low) * time**2 / (2.0 * seconds)
                 out[flight, :, axis] = np.sin(2.0 * np.pi * (turns + rng.uniform()))
                 continue
-            at = 0
+            at, slow = 0, 2.0 if kind == "velocity" and flight % 3 == 2 else 1.0
             while at < steps:
-                length = max(1, round(rng.uniform(*hold) * rate))
+                length = max(1, round(slow * rng.uniform(*hold) * rate))
                 level = rng.choice([-1.0, 0.0, 1.0]) if flight % 3 == 0 else rng.uniform(-1.0, 1.0)
                 # Rates come in pairs that cancel: the vehicle stays upright.
                 paired = kind == "rates" and axis > 0
@@ -134,6 +137,8 @@ def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quad
                     out[flight, at + length : at + 2 * length, axis] = -level
                 at += length * (2 if paired else 1)
     out *= reach
+    if kind == "velocity":
+        out[2::3, :, :2] *= 2.0
     if kind == "rates":
         out[..., 0] = vehicle.mass * 9.80665 * (1.0 + out[..., 0])
     return out.astype(np.float32)
@@ -627,9 +632,30 @@ def tuned(
         part = replace(task.tuning, **found.numbers)
         task = replace(task, tuning=part, vary_thrust=reach["thrust"], vary_lag=reach["lag"], vary_drag=reach["drag"])
     else:
+        if limits:
+            limits["speed"] = asked_speed(model, found.numbers, limits["speed"])
         part = replace(task.handling, **(found.numbers | rounded(limits)), tilt=1.2)
         task = replace(task, handling=part, vary_handling=float(np.mean([reach["lag"], reach["lean"]])))
     return replace(experiment, task=task), found
+
+
+def asked_speed(model: Model, numbers: dict[str, float], reached: float, seconds: float = 30.0) -> float:
+    """The speed one has to ask the tuned model for, so that it gets as fast as the plant did."""
+    steps = round(seconds / 0.05)
+    zero = jnp.float32(0.0)
+    start = Glide.at(Vec3(zero, zero, zero), zero)
+    fixed = {k: jnp.float32(v) for k, v in numbers.items()}
+
+    @jax.jit
+    def fastest(speed: Any) -> Array:
+        rows = jnp.tile(jnp.stack([speed, zero, zero, zero]), (steps, 1))
+        return flown(model, fixed, start, rows)[-1, 0]
+
+    low, high = reached, 1.5 * reached
+    for _ in range(20):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if float(fastest(jnp.float32(middle))) < reached else (low, middle)
+    return high
 
 
 def rounded(limits: dict[str, float]) -> dict[str, float]:

@@ -191,7 +191,8 @@ class Racing:
 
     @cached_property
     def autopilot(self) -> Cascade | None:
-        return Cascade(rate=float(self.physics_rate)) if self.model == "cascade" else None
+        """The controller of PX4, as the owner of this vehicle would set it up."""
+        return Cascade(rate=float(self.physics_rate)).suited(self.airframe) if self.model == "cascade" else None
 
     @property
     def control_dt(self) -> float:

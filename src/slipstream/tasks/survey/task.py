@@ -341,7 +341,7 @@ class Survey:
 
     @cached_property
     def autopilot(self) -> Cascade:
-        return Cascade()
+        return Cascade().suited(self.airframe)
 
     def bare(self) -> "Survey":
         """The same task for a plant that brings its own vehicles."""
