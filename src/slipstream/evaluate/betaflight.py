@@ -120,13 +120,13 @@ class Jitter:
     def figures(self) -> dict[str, Any]:
         if not self.periods:
             return {"restarts": self.restarts, "failures": self.failures}
-        periods, delays = 1e3 * np.array(self.periods), 1e3 * np.array(self.delays or [math.nan])
+        periods, delays = 1e3 * np.array(self.periods), 1e3 * np.array(self.delays or [0.0])
         return {
             "state_packets_per_second": round(1e3 / float(np.mean(periods)), 1),
             "period_std_ms": round(float(np.std(periods)), 3),
             "period_p99_ms": round(float(np.percentile(periods, 99)), 3),
-            "reply_median_ms": round(float(np.nanmedian(delays)), 3),
-            "reply_p95_ms": round(float(np.nanpercentile(delays, 95)), 3),
+            "reply_median_ms": round(float(np.median(delays)), 3),
+            "reply_p95_ms": round(float(np.percentile(delays, 95)), 3),
             "replies_per_packet": round(self.answered / max(self.sent, 1), 3),
             "slipped_share": round(self.slipped / max(1e-3 * float(np.sum(periods)), 1e-9), 4),
             "restarts": self.restarts,

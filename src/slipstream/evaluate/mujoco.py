@@ -54,13 +54,17 @@ class Instrument:
 
 @dataclass(frozen=True)
 class Instruments:
-    """What a flight controller and a policy know of a vehicle. The defaults are a good estimator on small sensors."""
+    """What a flight controller and a policy know of a vehicle. The defaults are a good estimator on small sensors.
+
+    An estimator carries its position and velocity on by the gyroscope and the accelerometer: they are as frequent as
+    those, and one reading late.
+    """
 
     gyroscope: Instrument = Instrument(noise=0.01, bias=0.002)
     attitude: Instrument = Instrument(noise=0.002, bias=0.005)
     """rad, about each axis"""
-    velocity: Instrument = Instrument(noise=0.03, bias=0.02, delay=0.008, rate=125.0)
-    position: Instrument = Instrument(noise=0.02, bias=0.05, delay=0.008, rate=125.0)
+    velocity: Instrument = Instrument(noise=0.03, bias=0.02, delay=0.004, rate=250.0)
+    position: Instrument = Instrument(noise=0.02, bias=0.05, delay=0.004, rate=250.0)
 
     @property
     def parts(self) -> dict[str, Instrument]:

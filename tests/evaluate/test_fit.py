@@ -1,0 +1,117 @@
+"""A fit finds the numbers it should, says how sure it is, and writes a preset that can be trained."""
+
+import json
+import math
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.cli import main
+from slipstream.dynamics.quadrotor import iris, racer
+from slipstream.evaluate.fit import (
+    FreeFlight,
+    RateModel,
+    VelocityModel,
+    excitation,
+    fit,
+    flown,
+    from_log,
+    record,
+    tuned,
+    write,
+)
+from slipstream.evaluate.plant import PlantError
+from slipstream.experiment import PRESETS, Experiment
+
+
+def by_model(model, numbers, commands, dt):
+    """A recording of the model itself, with known numbers."""
+    like = record(None, FreeFlight(iris), commands)
+    start = jax.tree.map(lambda x: x[:, 0], model.start(like))
+    seen = jax.jit(jax.vmap(partial(flown, model, {k: jnp.float32(v) for k, v in numbers.items()})))(
+        start, jnp.asarray(commands)
+    )
+    seen = np.concatenate([model.measured(like)[:, :1], np.asarray(seen)], 1)
+    rates = np.zeros_like(like.rates)
+    rates[..., 2] = seen[..., 3]
+    return replace(like, velocity=seen[..., :3], rates=rates, dt=dt)
+
+
+def test_numbers_that_are_known_are_found_again():
+    model = VelocityModel()
+    truth = model.first | {"lag": 0.7, "lean": 0.18, "drag": 0.3, "climb_lag": 0.2}
+    found = fit(model, by_model(model, truth, excitation("velocity", 8, 8.0, 20, iris, 0), 0.05), 4.0, 200)
+    for name in ("lag", "lean", "climb_lag"):
+        assert found.numbers[name] == pytest.approx(truth[name], rel=0.1), name
+    assert found.after < 0.2 * found.before
+
+
+def test_the_velocity_model_follows_the_cascade_within_a_quarter_of_a_metre_a_second():
+    experiment, found = tuned(PRESETS["survey-transit"])
+    assert found.steps_after <= 0.25
+    assert found.steps_after * 5.0 <= found.steps_before
+    assert found.after < 0.35 * found.before
+    assert all(0.0 < s < 1.0 for s in found.sigma.values())
+    handling = experiment.task.handling
+    assert handling.climb == pytest.approx(2.97, abs=0.05)
+    assert handling.sink == pytest.approx(1.48, abs=0.05)
+    assert 10.0 < handling.speed < 12.5
+    assert 0.05 <= experiment.task.vary_handling <= 0.3
+
+
+def test_a_preset_that_was_fitted_is_read_again(tmp_path):
+    _, found = tuned(PRESETS["survey-transit"], flights=4, seconds=3.0)
+    path = tmp_path / "fitted.json"
+    experiment = PRESETS["survey-transit"]
+    write(path, experiment, found)
+    assert Experiment.from_dict(json.loads(path.read_text())) == experiment
+
+
+def test_rates_are_excited_in_pairs_that_cancel():
+    commands = excitation("rates", 3, 2.0, 100, racer, 0)
+    assert np.abs(commands[0, :, 1:].mean(0)).max() < 1.0
+    assert commands[..., 0].min() > 0.4 * racer.mass * 9.8
+
+
+def test_the_rate_model_has_a_slope_everywhere():
+    model = RateModel(racer)
+    task = FreeFlight(racer, "rates", 100)
+    recording = record(None, task, excitation("rates", 2, 0.3, 100, racer, 0))
+    start = jax.tree.map(lambda x: x[:, 0], model.start(recording))
+
+    def loss(numbers):
+        seen = jax.vmap(partial(flown, model, numbers))(start, jnp.asarray(recording.commands))
+        return jnp.mean((seen - model.measured(recording)[:, 1:]) ** 2)
+
+    slope = jax.jit(jax.grad(loss))({k: jnp.float32(v) for k, v in model.first.items()})
+    assert all(math.isfinite(float(s)) and float(s) != 0.0 for s in slope.values())
+
+
+def test_what_is_no_log_is_refused(tmp_path):
+    path = tmp_path / "flight.ulg"
+    path.write_bytes(b"not a log at all")
+    with pytest.raises(PlantError, match="no PX4 flight log"):
+        from_log(path)
+    path.write_bytes(b"ULog\x01\x12\x35\x01" + b"\x07" * 200)
+    with pytest.raises(PlantError):
+        from_log(path)
+    with pytest.raises(PlantError, match="cannot be read"):
+        from_log(tmp_path / "nowhere.ulg")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["fit", "--plant", "gazebo"], "no plant 'gazebo'"),
+        (["fit", "--flights", "2"], "at least 4 flights"),
+        (["fit", "--preset", "nonsense"], "cannot be read"),
+        (["fit", "--preset", "racing", "--log", "x.ulg"], "survey's drones"),
+    ],
+)
+def test_a_wrong_request_is_refused_in_words(words, told, capsys):
+    assert main(words) != 0
+    assert told in capsys.readouterr().err
