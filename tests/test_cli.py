@@ -55,6 +55,50 @@ def test_an_evaluation_prints_one_object_with_the_promised_figures(place):
     assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in summary.items() if k != "seconds"}
 
 
+def test_parity_compares_plants_and_films_them_beside_each_other(place):
+    done = slipstream("parity", "tiny", "--plants", "fast,mujoco", "--episodes", 3, "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["plants"]["mujoco"]
+    assert {"success", "score", "trajectory", "speed", "tilt", "rates"} == set(found["verdicts"])
+    assert set(found["verdicts"].values()) <= {"good", "fair", "poor"}
+    assert found["trajectory"]["mean"][0] == 0.0
+    assert (place / "tiny/videos/parity-mujoco.mp4").stat().st_size > 1000
+    report = slipstream("report", "tiny", cwd=place)
+    assert report.returncode == 0, report.stderr
+    page = (place / "tiny/report.html").read_text()
+    assert "Parity: fast and mujoco" in page
+    assert "Beside the plant mujoco" in page
+
+
+def test_a_training_goes_on_from_another_policy_on_the_cascade(place):
+    words = ("--from", "tiny", "--vehicle", "cascade", "--run", "again", "--steps", "4096", "--json")
+    done = slipstream("train", *words, cwd=place)
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((place / "again/experiment.json").read_text())
+    assert kept["origin"] == "tiny"
+    assert kept["task"]["model"] == "cascade"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("parity", "tiny", "--plants", "fast"), "at least two different plants"),
+        (("parity", "tiny", "--plants", "fast,gazebo"), "no plant 'gazebo'"),
+        (("evaluate", "tiny", "--plant", "px4"), "PX4 is not named"),
+        (("evaluate", "tiny", "--plant", "mujoco", "--gains", "1.2"), "gains are known from PX4 1.13"),
+        (("train", "racing", "--from", "nowhere", "--run", "x"), "is not a run"),
+        (("train", "racing", "--from", "tiny", "--run", "x"), "does not fit"),
+        (("train", "nothing.json"), "cannot be read"),
+    ],
+)
+def test_a_wrong_request_about_plants_is_refused_in_words(place, words, told):
+    bare = {k: v for k, v in os.environ.items() if k != "SLIPSTREAM_PX4"}
+    done = slipstream(*words, cwd=place, env=bare)
+    assert done.returncode in (1, 2)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_an_episode_on_disk_is_the_flight_it_records(place):
     from slipstream.evaluate.episode import Episode
 

@@ -229,8 +229,8 @@ class Evaluate:
     """folder of the run"""
     plant: str = "fast"
     """what moves the bodies: fast, mujoco, betaflight or px4"""
-    episodes: int = 0
-    """worlds to fly, each with all its agents; 0 is as many as the plant flies in minutes"""
+    episodes: int | None = None
+    """worlds to fly, each with all its agents; without this, as many as the plant flies in minutes"""
     checkpoint: str = "last"
     """last, best, or a step"""
     seed: int | None = None
@@ -258,8 +258,8 @@ def evaluate(request: Evaluate) -> dict[str, Any]:
 
     if request.plant not in PLANTS:
         raise RequestError(f"there is no plant '{request.plant}'{nearest(request.plant, PLANTS)}")
-    if request.episodes < 0:
-        raise RequestError("--episodes must not be negative")
+    if request.episodes is not None and request.episodes < 1:
+        raise RequestError("--episodes must be at least 1")
     with Count(f"{request.plant} plant", request.episodes or 1) as count:
         return evaluation(
             run, request.plant, request.episodes, request.seed, request.checkpoint,
@@ -426,8 +426,8 @@ class Parity:
     """folder of the run"""
     plants: str = "fast,mujoco"
     """the first is what the others are compared with"""
-    episodes: int = 0
-    """worlds to fly on each; 0 is as many as the slowest flies in minutes"""
+    episodes: int | None = None
+    """worlds to fly on each; without this, as many as the slowest flies in minutes"""
     seed: int | None = None
     settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
     json: bool = False
@@ -449,8 +449,10 @@ def command_parity(words: list[str]) -> int:
     for name in plants:
         if name not in PLANTS:
             raise RequestError(f"there is no plant '{name}'{nearest(name, PLANTS)}")
-    if len(plants) < 2 or len(set(plants)) < len(plants) or request.episodes < 0:
-        raise RequestError("parity needs at least two different plants, and --episodes that is not negative")
+    if len(plants) < 2 or len(set(plants)) < len(plants):
+        raise RequestError("parity needs at least two different plants")
+    if request.episodes is not None and request.episodes < 1:
+        raise RequestError("--episodes must be at least 1")
     agents = run.experiment.task.spec.agents
     episodes = request.episodes or max(1, -(-min(USUAL[name] for name in plants) // agents))
     with Count("parity", 1) as count:

@@ -250,22 +250,22 @@ def policies(run: Run, which: str = "last") -> tuple[int, list[Any]]:
 def evaluate(
     run: Run,
     plant: str = "fast",
-    episodes: int = 0,
+    episodes: int | None = None,
     seed: int | None = None,
     which: str = "last",
     keep: int = 16,
     watch: Callable[[int, int], None] = lambda ended, episodes: None,
     settings: PlantSettings = PlantSettings(),
 ) -> dict[str, Any]:
-    """Score a run on a plant by so many worlds, 0 for as many as take minutes; writes episodes and summary.json."""
+    """Score a run on a plant by so many worlds, or by as many as take minutes; writes episodes and summary.json."""
     if plant not in PLANTS:
         raise PlantError(f"the plant '{plant}' cannot be used here")
     flown_by = PLANTS[plant](settings)
-    if episodes < 0:
+    if episodes is not None and episodes < 1:
         raise ValueError("at least 1 episode is needed")
     experiment = run.experiment
     task = experiment.task.exam()
-    if not episodes:
+    if episodes is None:
         # The usual number is kept for the fast plant, whose worlds cost nothing.
         episodes = USUAL[plant] if plant == "fast" else -(-USUAL[plant] // task.spec.agents)
     seed = experiment.seed + UNSEEN if seed is None else seed

@@ -17,7 +17,7 @@ GOOD, FAIR, POOR = "good", "fair", "poor"
 def compare(
     run: Run,
     plants: list[str],
-    episodes: int = 0,
+    episodes: int | None = None,
     seed: int | None = None,
     settings: PlantSettings = PlantSettings(),
     watch: Callable[[str, int, int], None] = lambda what, done, all: None,
