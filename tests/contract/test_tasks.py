@@ -33,7 +33,6 @@ TASKS = {
     "camera": Racing(sight="rgb", pixels=16),
     "fourth order": Racing(integration=4, physics_rate=200, track="long"),
     "cascade": Racing(model="cascade", track="ring"),
-    "survey on the cascade, handling varied": Survey(mission="free", agents=2, model="cascade", vary_handling=0.2),
     "survey with cameras": Survey(mission="dwell", agents=3, sight="rgb", pixels=16),
 }
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, fly
+from slipstream.dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, commanded, fly
 from slipstream.geometry import Vec3
 
 
@@ -89,3 +89,39 @@ def test_a_gimbal_turns_at_its_rate_and_stops_at_its_ends():
     assert float(gimbal.yaw) == pytest.approx(5.0 - 2 * np.pi, abs=1e-4)
     looking = gimbal.attitude(jnp.float32(0.3)).forward
     assert float(looking.z) == pytest.approx(-1.0, abs=1e-5)
+
+
+LEANING = replace(Handling(), lag=0.78, lean=0.18, onset=0.04, drag=0.32, trim=0.16, surge=0.3, heave=0.9, tilt=1.2)
+
+
+def test_a_drone_that_leans_starts_later_and_gets_there():
+    at_once, leaning = (flown(hovering(), command(0.4, 0.0, 0.0, 0.0), 30.0, 0.2, h) for h in (Handling(), LEANING))
+    assert float(leaning.velocity.x[0]) < 0.5 * float(at_once.velocity.x[0])
+    assert float(leaning.velocity.x[-1]) == pytest.approx(4.8, abs=0.25)
+
+
+def test_wind_is_trimmed_away_by_a_drone_that_leans():
+    wind = Vec3(*map(jnp.float32, (4.0, 0.0, 0.0)))
+    flight = flown(hovering(), command(0.0, 0.0, 0.0, 0.0), 40.0, 0.2, LEANING, wind)
+    assert float(flight.velocity.x[5]) > 0.2
+    assert abs(float(flight.velocity.x[-1])) < 0.15
+    assert float(flight.acceleration.x[-1]) < -0.5
+
+
+def test_a_lean_is_carried_round_as_the_body_turns():
+    flight = flown(hovering(), command(0.5, 0.0, 0.0, 0.9), 0.8, 0.2, LEANING)
+    straight = flown(hovering(), command(0.5, 0.0, 0.0, 0.0), 0.8, 0.2, LEANING)
+    assert float(flight.velocity.y[-1]) > 0.05
+    assert abs(float(straight.velocity.y[-1])) < 1e-4
+
+
+def test_the_command_for_a_velocity_brings_a_leaning_drone_near_it_without_swinging():
+    def step(glide, _):
+        told = commanded(glide, Vec3(jnp.float32(3.0), jnp.float32(-2.0), jnp.float32(0.0)), LEANING, None, 0.2)
+        after = fly(glide, told, LEANING, None, 0.2)
+        return after, after.velocity
+
+    _, velocity = jax.lax.scan(step, hovering(), length=60)
+    assert float(velocity.x[-1]) == pytest.approx(3.0, abs=0.2)
+    assert float(velocity.y[-1]) == pytest.approx(-2.0, abs=0.2)
+    assert float(jnp.max(velocity.x)) < 3.6

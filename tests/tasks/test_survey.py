@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slipstream.chance import Chance
-from slipstream.dynamics.velocity import Gimbal
+from slipstream.dynamics.velocity import Gimbal, Handling
 from slipstream.env import advance, prepare
 from slipstream.geometry import Vec2, Vec3
 from slipstream.sensors.detection import Detector, Lens
@@ -336,6 +336,43 @@ def test_a_drone_nobody_can_reach_turns_home_earlier_and_says_why():
     assert (told.progress.mode == RETURN).all()
     assert (told.progress.reason[told.progress.changed == 0.0] == BATTERY).all()
     assert (told.progress.changed == 0.0).any()
+
+
+# Models
+
+
+def climbing(task, world=0, seconds=4.0):
+    """A fleet that takes off."""
+    state = jax.jit(task.reset)(Chance.of(0, world))
+    step = jax.jit(lambda s: task.step(s, jnp.zeros((task.agents, task.spec.action.size))))
+    for _ in range(round(seconds / task.dt)):
+        state = step(state)
+    return state
+
+
+def test_a_fleet_with_rotors_takes_off_under_the_cascade():
+    task = Survey(mission="free", agents=2, model="cascade", starts="pad", world_life=0.0)
+    state = climbing(task)
+    height = np.asarray(state.body.drones.position.z - state.progress.home.z)
+    assert (height > 4.0).all()
+    assert not np.asarray(state.progress.hit).any()
+    assert np.asarray(state.body.airframes.position.z) == pytest.approx(np.asarray(state.body.drones.position.z))
+
+
+def test_drones_of_different_agility_answer_differently():
+    state = jax.jit(Survey(mission="free", agents=8, vary_handling=0.3).reset)(Chance.of(0, 0))
+    agility = np.asarray(state.progress.agility)
+    assert agility.min() < 1.0 < agility.max()
+    assert (np.abs(agility - 1.0) <= 0.3).all()
+    task = Survey(vary_handling=0.3)
+    assert float(task.handled(jnp.float32(1.2)).lag) == pytest.approx(1.2 * task.handling.lag)
+    assert task.handled(None) is task.handling
+
+
+def test_a_drone_that_leans_is_given_more_room_by_the_filter():
+    plain, leaning = (Survey(handling=replace(Handling(), lean=lean)).filter for lean in (0.0, 0.2))
+    assert leaning.reaction > plain.reaction == plain.dt
+    assert float(leaning.approach(jnp.float32(20.0))) < float(plain.approach(jnp.float32(20.0)))
 
 
 # Scripts

@@ -265,19 +265,19 @@ def evaluate(
         raise ValueError("at least 1 episode is needed")
     experiment = run.experiment
     task = experiment.task.exam()
-    if episodes is None:
-        # The usual number is kept for the fast plant, whose worlds cost nothing.
-        episodes = USUAL[plant] if plant == "fast" else -(-USUAL[plant] // task.spec.agents)
+    # The usual number is kept for the fast plant, whose worlds cost nothing.
+    usual = USUAL[plant] if plant == "fast" else -(-USUAL[plant] // task.spec.agents)
+    worlds = usual if episodes is None else episodes
     seed = experiment.seed + UNSEEN if seed is None else seed
     step, trained = policies(run, which)
     began = time.perf_counter()
     pilots = [trained_pilot(task, policy) for policy in trained]
-    flown = [fly(task, pilot, flown_by, episodes, seed, keep, watch) for pilot in pilots]
+    flown = [fly(task, pilot, flown_by, worlds, seed, keep, watch) for pilot in pilots]
     seconds = time.perf_counter() - began
     figures = {name: np.concatenate([f.figures[name] for f in flown]) for name in flown[0].figures}
     summary: dict[str, Any] = {
         "plant": plant,
-        "episodes": episodes * len(flown),
+        "episodes": worlds * len(flown),
         "agents": task.spec.agents,
         "success_rate": float(np.mean(figures["success"])),
         "score_mean": float(np.mean(figures["score"])),
@@ -294,7 +294,7 @@ def evaluate(
             {"success_rate": float(np.mean(f.figures["success"])), **task.summary(f.figures)} for f in flown
         ]
     beside = {
-        name: fly(task, scripted_pilot(script), flown_by, episodes, seed, 1, watch).figures
+        name: fly(task, scripted_pilot(script), flown_by, worlds, seed, 1, watch).figures
         for name, script in task.baselines().items()
     }
     if beside:
