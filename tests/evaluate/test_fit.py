@@ -13,6 +13,7 @@ import pytest
 from slipstream.cli import main
 from slipstream.dynamics.quadrotor import iris, racer
 from slipstream.evaluate.fit import (
+    Fit,
     FreeFlight,
     RateModel,
     VelocityModel,
@@ -64,7 +65,7 @@ def test_the_velocity_model_follows_the_cascade_within_a_quarter_of_a_metre_a_se
 
 
 def test_a_preset_that_was_fitted_is_read_again(tmp_path):
-    _, found = tuned(PRESETS["survey-transit"], flights=4, seconds=3.0)
+    found = Fit({"lag": 0.7}, {"lag": 0.01}, {"lag": 0.1}, 1.0, 0.1, math.nan, math.nan, "cascade", 4, 1, [0.1])
     path = tmp_path / "fitted.json"
     experiment = PRESETS["survey-transit"]
     write(path, experiment, found)

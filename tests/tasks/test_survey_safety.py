@@ -55,7 +55,12 @@ FITTED = Handling(
 
 
 @pytest.mark.parametrize(
-    ("mission", "handling"), [("transit", Handling()), ("coverage", Handling()), ("transit", FITTED)]
+    ("mission", "handling"),
+    [
+        ("transit", Handling()),
+        ("coverage", Handling()),
+        pytest.param("transit", FITTED, marks=pytest.mark.learning),
+    ],
 )
 def test_a_hundred_thousand_hostile_actions_violate_nothing(mission, handling):
     task = replace(Survey(mission=mission, world_life=0.0, handling=handling), outage=0.5)
