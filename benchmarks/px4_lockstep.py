@@ -29,8 +29,9 @@ def px4(seconds):
     device.configure(1)
     from slipstream.chance import Chance
     from slipstream.dynamics.quadrotor import iris
-    from slipstream.evaluate.fit import FreeFlight
-    from slipstream.evaluate.px4 import RATE, Px4Plant
+    from slipstream.evaluate.excitation import FreeFlight
+    from slipstream.evaluate.px4 import Px4Plant
+    from slipstream.evaluate.px4.sensors import RATE
 
     task, plant = FreeFlight(iris, control_rate=5), Px4Plant(instances=2)
     states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(2))

@@ -109,7 +109,7 @@ def training_request(words: list[str], command: str) -> tuple[Any, Where]:
         if where.run is None:
             raise RequestError("--resume without a preset needs --run FOLDER")
         return Run.open(where.run), where
-    if "--from" in words[:-1] and (words[0].startswith("-") or words[0] == "--from"):
+    if "--from" in words[:-1] and words[0].startswith("-"):
         origin = Path(words[words.index("--from") + 1])
         preset, name = Run.open(origin).experiment, f"{origin.resolve().name}-again"
     else:
@@ -381,6 +381,10 @@ def command_fit(words: list[str]) -> int:
     if request.flights < 4 or request.seconds < 1.0:
         raise RequestError("a fit needs at least 4 flights of 1 s")
     base = named(request.preset)
+    source = request.log.stem if request.log else request.plant
+    out = request.out or Path(f"{Path(request.preset).stem}-{source}.json")
+    if not os.access(out.parent, os.W_OK):
+        raise RequestError(f"{out.parent} is no folder that can be written to; choose another by --out")
     configure(1)
     from .evaluate.fit import tuned, write
     from .evaluate.plants import PLANTS
@@ -392,8 +396,6 @@ def command_fit(words: list[str]) -> int:
     plant = None
     if request.log is None and request.plant != "cascade":
         plant = PLANTS[request.plant](request.settings)
-    source = request.log.stem if request.log else request.plant
-    out = request.out or Path(f"{Path(request.preset).stem}-{source}.json")
     with Count("fit", 1) as count:
         experiment, found = tuned(
             base, plant, request.log, request.flights, request.seconds, request.seed, request.settings.gains,
@@ -441,7 +443,6 @@ def command_parity(words: list[str]) -> int:
     configure(1, sees(run.experiment))
     from .evaluate.parity import compare, plain
     from .evaluate.plants import PLANTS
-    from .evaluate.settings import USUAL
     from .progress import Count
     from .report.parity import film
 
@@ -453,10 +454,8 @@ def command_parity(words: list[str]) -> int:
         raise RequestError("parity needs at least two different plants")
     if request.episodes is not None and request.episodes < 1:
         raise RequestError("--episodes must be at least 1")
-    agents = run.experiment.task.spec.agents
-    episodes = request.episodes or max(1, -(-min(USUAL[name] for name in plants) // agents))
     with Count("parity", 1) as count:
-        result = compare(run, plants, episodes, request.seed, request.settings, watch=count.tell)
+        result = compare(run, plants, request.episodes, request.seed, request.settings, watch=count.tell)
         films = [str(film(run, plants[0], other)) for other in plants[1:]]
     result |= {"films": films}
 

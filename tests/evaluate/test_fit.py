@@ -12,19 +12,8 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.dynamics.quadrotor import iris, racer
-from slipstream.evaluate.fit import (
-    Fit,
-    FreeFlight,
-    RateModel,
-    VelocityModel,
-    excitation,
-    fit,
-    flown,
-    from_log,
-    record,
-    tuned,
-    write,
-)
+from slipstream.evaluate.excitation import FreeFlight, excitation, from_log, record
+from slipstream.evaluate.fit import Fit, RateModel, VelocityModel, fit, flown, tuned, write
 from slipstream.evaluate.plant import PlantError
 from slipstream.experiment import PRESETS, Experiment
 
@@ -33,7 +22,7 @@ def by_model(model, numbers, commands, dt):
     """A recording of the model itself, with known numbers."""
     like = record(None, FreeFlight(iris), commands)
     start = jax.tree.map(lambda x: x[:, 0], model.start(like))
-    seen = jax.jit(jax.vmap(partial(flown, model, {k: jnp.float32(v) for k, v in numbers.items()})))(
+    _, seen = jax.jit(jax.vmap(partial(flown, model, {k: jnp.float32(v) for k, v in numbers.items()})))(
         start, jnp.asarray(commands)
     )
     seen = np.concatenate([model.measured(like)[:, :1], np.asarray(seen)], 1)
@@ -85,7 +74,7 @@ def test_the_rate_model_has_a_slope_everywhere():
     start = jax.tree.map(lambda x: x[:, 0], model.start(recording))
 
     def loss(numbers):
-        seen = jax.vmap(partial(flown, model, numbers))(start, jnp.asarray(recording.commands))
+        _, seen = jax.vmap(partial(flown, model, numbers))(start, jnp.asarray(recording.commands))
         return jnp.mean((seen - model.measured(recording)[:, 1:]) ** 2)
 
     slope = jax.jit(jax.grad(loss))({k: jnp.float32(v) for k, v in model.first.items()})

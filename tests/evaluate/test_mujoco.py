@@ -11,9 +11,8 @@ import pytest
 from slipstream.chance import Chance
 from slipstream.dynamics.quadrotor import Rotors, Variation, iris, racer
 from slipstream.evaluate.episode import fly, scripted_pilot
-from slipstream.evaluate.fit import FreeFlight
+from slipstream.evaluate.excitation import FreeFlight
 from slipstream.evaluate.mujoco import (
-    PERFECT,
     Bodies,
     Instrument,
     Instruments,
@@ -90,7 +89,7 @@ def test_a_drone_rests_on_the_ground_on_its_feet():
 
 
 def test_vehicles_that_differ_from_their_drawing_fall_alike_but_climb_apart():
-    bodies = Bodies(racer, [None, None], 1, 0.002, mass=[np.array([1.0, 1.2]), np.ones(2)])
+    bodies = Bodies(racer, [None, None], 1, 0.002, factors=[np.array([1.0, 1.2]), np.ones(2)])
     two = jax.tree.map(lambda x: jnp.concatenate([x, x]), row(racer))
     bodies.put(two)
     for _ in range(100):
@@ -178,10 +177,6 @@ def test_a_plant_says_what_it_needs(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(PlantError, match="pip install"):
         MujocoPlant()
-
-
-def test_perfect_sensors_change_nothing():
-    assert all(part == Instrument() for part in PERFECT.parts.values())
 
 
 @pytest.mark.parametrize("task", [Racing(), Survey()], ids=["racing", "survey"])

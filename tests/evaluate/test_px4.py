@@ -18,11 +18,15 @@ import pytest
 from slipstream.chance import Chance
 from slipstream.dynamics.cascade import Cascade
 from slipstream.dynamics.quadrotor import Rotors, Variation, iris
-from slipstream.evaluate import px4
-from slipstream.evaluate.fit import FreeFlight
+from slipstream.evaluate.excitation import FreeFlight
 from slipstream.evaluate.mujoco import flights_of
 from slipstream.evaluate.plant import PlantError
-from slipstream.evaluate.px4 import Px4, Px4Plant, Sensors, attitude_ned, fix_of, flipped, parameters, turned
+from slipstream.evaluate.px4 import Px4, Px4Plant
+from slipstream.evaluate.px4 import plant as module
+from slipstream.evaluate.px4.autopilot import Autopilot, parameters
+from slipstream.evaluate.px4.frames import attitude_ned, flipped, turned
+from slipstream.evaluate.px4.sensors import Sensors, fix_of
+from slipstream.evaluate.sitl import MOTORS
 from slipstream.geometry import Vec3
 
 FREE = FreeFlight(iris, control_rate=50)
@@ -115,7 +119,7 @@ def test_parameters_are_stock_for_the_iris_and_told_for_another_vehicle():
 )
 def test_a_pulse_of_one_motor_turns_the_body_as_px4_expects(motor, roll, pitch, yaw):
     speeds = [0.0] * 4
-    speeds[px4.MOTORS[motor]] = 500.0
+    speeds[MOTORS[motor]] = 500.0
     level = flights_of([0.0] * 3 + [1.0] + [0.0] * 9, Rotors(*speeds))
     flight = jax.tree.map(jnp.float32, level)
     _, torque = iris.wrench(flight, None, Variation())
@@ -195,7 +199,7 @@ def test_two_fly_at_once_each_by_its_own_commands(fake_px4):
 
 
 def test_body_rates_and_thrust_are_followed(fake_px4):
-    task = FreeFlight(iris, kind="rates", control_rate=50)
+    task = FreeFlight(iris, action="rates", control_rate=50)
     plant = Px4Plant(fake_px4(), first=24)
     states = started(plant, task=task)
     states = flown(plant, states, (iris.mass * 9.80665, 0.0, 0.0, 0.5), 0.6, task)
@@ -206,7 +210,7 @@ def test_body_rates_and_thrust_are_followed(fake_px4):
 def test_rotor_speeds_are_refused(fake_px4):
     plant = Px4Plant(fake_px4(), first=25)
     with pytest.raises(PlantError, match="no rotor speeds"):
-        px4.Autopilot(plant.px4, 25, {}, {}).target(Rotors(*[1.0] * 4), iris, Cascade(), np.zeros(3))
+        Autopilot(plant.px4, 25, {}, {}).target(Rotors(*[1.0] * 4), iris, Cascade(), np.zeros(3))
 
 
 def stream_stopped(plant, states):
@@ -259,7 +263,7 @@ def test_one_that_hangs_is_ended_by_the_watchdog(fake_px4):
 
 
 def test_one_that_never_answers_is_started_again_twice_and_then_lost(fake_px4, monkeypatch):
-    monkeypatch.setattr(px4, "BOOT", 1.0)
+    monkeypatch.setattr(module, "BOOT", 1.0)
     plant = Px4Plant(fake_px4("mute"), first=29)
     started(plant)
     assert plant.lost.all()
@@ -269,7 +273,7 @@ def test_one_that_never_answers_is_started_again_twice_and_then_lost(fake_px4, m
 
 
 def test_one_that_refuses_to_arm_says_why(fake_px4, monkeypatch):
-    monkeypatch.setattr(px4, "ARMED", 4.0)
+    monkeypatch.setattr(module, "ARMED", 4.0)
     plant = Px4Plant(fake_px4("noarm"), first=30)
     started(plant)
     assert plant.lost.all()

@@ -190,8 +190,7 @@ class Cascade:
     ) -> tuple[Scalar, Vec3, Memory]:
         """The collective signal and the rates that the setpoint asks for."""
         if isinstance(setpoint, RateSetpoint):
-            share = jnp.clip(setpoint.thrust * 0.25, 0.0, vehicle.max_thrust)
-            return self.bent(vehicle.speed_for(share) / vehicle.max_speed), setpoint.rates, memory
+            return self.bent(vehicle.signal_for(setpoint.thrust)), setpoint.rates, memory
         memory = self.noticed(flight, memory)
         nose = flight.attitude.forward
         flat = jax.lax.rsqrt(jnp.maximum(nose.x**2 + nose.y**2, 1e-9))

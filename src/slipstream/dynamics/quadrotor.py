@@ -158,15 +158,34 @@ class Quadrotor:
         up, down = (scaled(lag, variation.lag) for lag in (self.lag_up, self.lag_down))
         return jnp.exp(-dt / up), jnp.exp(-dt / down)
 
+    def followed(self, rotors: Rotors, target: Rotors, variation: Variation, dt: float) -> Rotors:
+        """Rotors drawn towards the `target` speeds for `dt`."""
+        up, down = self.decay(variation, dt)
+        return Rotors(
+            *(t + (ω - t) * jnp.where(t > ω, up, down) for ω, t in zip(rotors.parts, target.parts, strict=True))
+        )
+
+    def thrusts(self, rotors: Rotors, variation: Variation) -> Rotors:
+        """Of each rotor, N."""
+        lift = scaled(1.0, variation.thrust)
+        return Rotors(*(self._curve(self.thrust_curve, ω) * lift for ω in rotors.parts))
+
+    def spin_torque(self, flight: Flight, target: Rotors, variation: Variation) -> Vec3:
+        """What rotors do to the body by spinning: they resist being tilted, and turn it as they speed up."""
+        slope = self.rotor_slope(flight.rotors, target, variation)
+        # Clockwise rotors (those that yaw the body left) carry spin along −z.
+        spin = -self.rotor_inertia * flight.rotors.yawing
+        return Vec3(-flight.rates.y * spin, flight.rates.x * spin, self.rotor_inertia * slope.yawing)
+
+    def signal_for(self, thrust: Scalar) -> Scalar:
+        """The share of full speed at which all rotors together give `thrust`, or come nearest to it."""
+        return self.speed_for(jnp.clip(0.25 * thrust, 0.0, self.max_thrust)) / self.max_speed
+
     def step(self, flight: Flight, target: Rotors, wind: Vec3 | None, variation: Variation, dt: float) -> Flight:
         """The vehicle after `dt`, its rotors drawn towards the `target` speeds."""
         if self.order == 4:
             return self._runge_kutta(flight, target, wind, variation, dt)
-        up, down = self.decay(variation, dt)
-        rotors = Rotors(
-            *(t + (ω - t) * jnp.where(t > ω, up, down) for ω, t in zip(flight.rotors.parts, target.parts, strict=True))
-        )
-        flight = replace(flight, rotors=rotors)
+        flight = replace(flight, rotors=self.followed(flight.rotors, target, variation, dt))
         acceleration, spin = self.accelerations(flight, target, wind, variation)
         velocity = flight.velocity + acceleration * dt
         rates = flight.rates + spin * dt
@@ -220,10 +239,7 @@ class Quadrotor:
         ω = flight.rates
         torque = torque - ω.cross(Vec3(ix * ω.x, iy * ω.y, iz * ω.z))
         if self.rotor_inertia:
-            slope = self.rotor_slope(flight.rotors, target, variation)
-            # Clockwise rotors (those that yaw the body left) carry spin along −z.
-            spin = -self.rotor_inertia * flight.rotors.yawing
-            torque = torque + Vec3(-ω.y * spin, ω.x * spin, self.rotor_inertia * slope.yawing)
+            torque = torque + self.spin_torque(flight, target, variation)
         acceleration = flight.attitude.rotate(force_b) * (1.0 / mass) - Vec3(0.0, 0.0, GRAVITY)
         if self.ground:
             push, turn = self.ground_reaction(flight)

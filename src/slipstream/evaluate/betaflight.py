@@ -13,7 +13,6 @@ import socket
 import struct
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..dynamics.control import RateSetpoint
-from ..dynamics.quadrotor import GRAVITY, Quadrotor, Rotors, Variation
+from ..dynamics.quadrotor import GRAVITY, Quadrotor
 from ..geometry import Vec3
-from .mujoco import Bodies, flat, flights_of, idle_actions, packed, pushed
-from .plant import PlantError, Task, flown_by_vehicles
-from .sitl import Process
+from .mujoco import Bodies, Vehicles, packed
+from .plant import PlantError, Task, flat, flown_by_vehicles, idle_actions
+from .sitl import MOTORS, Process
 
 MOTOR_PORT, STATE_PORT, STICK_PORT, TERMINAL_PORT = 9002, 9003, 9004, 5761
 STATE, STICKS, OUTPUT = struct.Struct("<18d"), struct.Struct("<d16H"), struct.Struct("<4f")
-MOTORS = [1, 3, 0, 2]
-"""Of our rotors, in Betaflight's order: front right, rear left, front left, rear right."""
 IDLE = 0.055
 LOW, MIDDLE, HIGH = 1000, 1500, 2000
 OFF, ON = 1000, 2000
@@ -99,9 +96,7 @@ def sticks_of(setpoint: RateSetpoint, vehicle: Quadrotor, tune: Tune) -> tuple[i
     """Roll, pitch, throttle and yaw for a thrust and rates."""
     full = 500.0 / math.radians(tune.max_rate)
     roll, pitch, yaw = (float(x) for x in setpoint.rates.parts)
-    share = min(max(float(setpoint.thrust) * 0.25 / vehicle.max_thrust, 0.0), 1.0)
-    output = math.sqrt(share)  # a rotor's thrust goes with the square of its speed
-    throttle = LOW + (output - IDLE) / (1.0 - IDLE) * (HIGH - LOW)
+    throttle = LOW + (float(vehicle.signal_for(setpoint.thrust)) - IDLE) / (1.0 - IDLE) * (HIGH - LOW)
     return stick(full * roll), stick(full * pitch), stick(throttle, 0), stick(-full * yaw)
 
 
@@ -252,47 +247,26 @@ class BetaflightPlant:
     def _compile(self, task: Any) -> None:
         if task is self._task:
             return
-        self._task, vehicle = task, task.airframe
-        self.vehicle = vehicle
+        self._task, self.vehicle, self.vehicles = task, task.airframe, Vehicles(task, self.rate)
         self._told = jax.jit(
             lambda s, c: (packed(flat(jax.vmap(task.setpoints)(s, c))), packed(flat(jax.vmap(task.air)(s))))
         )
-        self._settled = jax.jit(lambda s, c, x, r: jax.vmap(task.settled)(s, c, flights_of(x, Rotors(*r))))
-        self._around = jax.jit(jax.vmap(task.surroundings))
-
-        def push(columns: Any, rotors: Any, outputs: Any, air: Any, variation: Variation) -> Any:
-            flight = flights_of(columns, Rotors(*rotors))
-            target = Rotors(*(outputs * vehicle.max_speed))
-            after, thrusts, wrench = jax.vmap(partial(pushed, vehicle, dt=1.0 / self.rate))(
-                flight, target, Vec3(*air), variation
-            )
-            return jnp.stack(after.parts), thrusts, wrench
-
-        self._push = jax.jit(push)
 
     # Starting
 
     def start(self, task: Any, states: Any) -> Any:
         """The vehicle is held at its start while Betaflight boots, arms and spins up, and then let go."""
         self._compile(task)
-        flights = flat(jax.vmap(task.flights)(states))
-        self.variation = flat(jax.vmap(task.variations)(states))
-        mass = None
-        if self.variation.mass is not None or self.variation.inertia is not None:
-            mass = [np.ones(1) if x is None else np.asarray(x) for x in (self.variation.mass, self.variation.inertia)]
-        around = jax.device_get(self._around(states))
         self.close()
-        self.bodies = Bodies(self.vehicle, [jax.tree.map(lambda x: x[0], around)], 1, 1.0 / self.rate, mass)
-        self.bodies.put(flights)
+        self.bodies, flights, self.variation = self.vehicles.start(states)
         self.rotors = np.asarray(jnp.stack(flights.rotors.parts))
         self._held: Any = states, None
-        self.lost = np.zeros(1, np.bool_)
+        self.lost, self.quiet = np.zeros(1, np.bool_), 0
         self._warm(states)
         if self.memory is None:
             self._attempt(self._configure)
         self._attempt(self._arm)
         self.due = time.perf_counter()
-        self.before = self.bodies.get()
         self.last = self.due
         return states.body
 
@@ -301,8 +275,8 @@ class BetaflightPlant:
         assert self.bodies is not None
         nothing = jax.vmap(self._task.command)(states, idle_actions(self._task, 1))[1]
         _, air = self._told(states, nothing)
-        self._push(self.bodies.get(), self.rotors, self.rotors, np.asarray(air), self.variation)
-        self._settled(states, nothing, self.bodies.get(), self.rotors)
+        self.vehicles.push(self.bodies.get(), self.rotors, self.rotors, np.asarray(air), self.variation)
+        self.vehicles.settled(states, nothing, self.bodies.get(), self.rotors)
 
     def _attempt(self, work: Any) -> None:
         """Some starts of Betaflight are dead from birth; another one works."""
@@ -370,7 +344,7 @@ class BetaflightPlant:
         self.last = now
         outputs = np.empty((4, 1), np.float32)
         outputs[MOTORS, 0] = firmware.output
-        rotors, thrusts, wrench = self._push(bodies.get(), self.rotors, outputs, air, self.variation)
+        rotors, thrusts, wrench = self.vehicles.push(bodies.get(), self.rotors, outputs, air, self.variation)
         self.rotors = np.asarray(rotors)
         bodies.step(np.asarray(thrusts), np.asarray(wrench))
         columns = bodies.get()
@@ -389,8 +363,6 @@ class BetaflightPlant:
             time.sleep(0.0001)
         self.quiet += 1
 
-    quiet = 0
-
     def _alive(self) -> bool:
         assert self.firmware is not None and self.firmware.process is not None
         if not self.firmware.process.alive:
@@ -403,7 +375,7 @@ class BetaflightPlant:
 
     def sense(self) -> Any:
         assert self.bodies is not None
-        return self._settled(*self._held, self.bodies.get(), self.rotors)
+        return self.vehicles.settled(*self._held, self.bodies.get(), self.rotors)
 
     def seen(self) -> Any:
         """The racer's policy flies by the truth: Betaflight estimates no position."""

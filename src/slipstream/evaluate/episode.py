@@ -296,6 +296,7 @@ def evaluate(
     beside = {
         name: fly(task, scripted_pilot(script), flown_by, worlds, seed, 1, watch).figures
         for name, script in task.baselines().items()
+        if not flown_by.width  # one that flies a few at a time has no hours for scripts
     }
     if beside:
         # The same worlds, flown by scripts.
@@ -319,3 +320,13 @@ def evaluate(
     except OSError as error:
         raise RunError(f"cannot write to {folder}: {error.strerror}") from error
     return summary
+
+
+def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:
+    """One number an episode, of every figure of the last evaluation on a plant."""
+    path = run.episodes(plant) / "figures.npz"
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is damaged or missing; evaluate again") from error

@@ -19,290 +19,23 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from ..chance import Chance
 from ..dynamics.cascade import Cascade
-from ..dynamics.control import RateControl, RateSetpoint, Setpoint, Tuning, VelocitySetpoint
+from ..dynamics.control import RateControl, Tuning
 from ..dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation
 from ..dynamics.velocity import Glide, Handling, drawn_to
-from ..env import Box, Spec, State
 from ..experiment import Experiment
 from ..geometry import Quat, Vec2, Vec3
 from ..run import finite, write_text
-from ..sensors.scene import Colour, Ground, Scene, daylight
 from ..tasks.racing import Racing
 from ..tasks.survey import Survey
+from .excitation import FreeFlight, Recording, excitation, from_log, record
 from .plant import Plant, PlantError
-
-HEIGHT = 60.0
-"""Where excitation is flown."""
-
-
-# Flying freely
-
-
-@dataclass(frozen=True)
-class FreeFlight:
-    """No task at all: what is commanded is the setpoint, in an empty world."""
-
-    airframe: Quadrotor
-    kind: str = "velocity"
-    """velocity (and yaw rate), or rates (thrust first)"""
-    control_rate: int = 20
-    cascade: Cascade = Cascade()
-
-    about = "free flight"
-
-    @property
-    def spec(self) -> Spec:
-        return Spec(1, Box(4), 1.0 / self.control_rate)
-
-    def bare(self) -> "FreeFlight":
-        return self
-
-    def exam(self) -> "FreeFlight":
-        return self
-
-    def reset(self, chance: Chance) -> State[Any, Flight, Any]:
-        zero = jnp.float32(0.0)
-        still = Vec3(zero, zero, zero)
-        flight = self.airframe.at(Vec3(zero, zero, zero + HEIGHT), Quat(zero + 1.0, zero, zero, zero), still, still)
-        flight = replace(flight, memory=self.cascade.start(self.airframe, flight))
-        no = jnp.bool_(False)
-        return State(None, flight, None, chance, jnp.int32(0), zero, no, no)
-
-    def command(self, state: Any, action: Any) -> tuple[Any, Any]:
-        return state, action
-
-    def setpoints(self, state: Any, command: Float[Array, "4"]) -> Setpoint:
-        a, b, c, d = command
-        return RateSetpoint(a, Vec3(b, c, d)) if self.kind == "rates" else VelocitySetpoint(Vec3(a, b, c), d)
-
-    def flights(self, state: Any) -> Flight:
-        return replace(state.body, memory=None)
-
-    def air(self, state: Any) -> Vec3:
-        return jax.tree.map(jnp.zeros_like, state.body.position)
-
-    def variations(self, state: Any) -> Variation:
-        return Variation()
-
-    def settled(self, state: Any, command: Any, flights: Flight) -> Flight:
-        return replace(flights, memory=None)
-
-    def surroundings(self, state: Any) -> Scene:
-        """Flat ground, far below."""
-        grey = Colour(0.5, 0.5, 0.5)
-        return Scene(**daylight(), ground=jax.tree.map(jnp.float32, Ground(0.0, 10.0, grey, grey)))
-
-    def move(self, state: Any, command: Any) -> Flight:
-        """The cascade on the device."""
-        wanted = self.setpoints(state, command)
-
-        def tick(_: Any, flight: Flight) -> Flight:
-            rotors, memory = self.cascade.control(self.airframe, flight, flight.memory, wanted)
-            flight = replace(flight, memory=memory)
-            for _ in range(2):
-                flight = self.airframe.step(flight, rotors, None, Variation(), 0.5 * self.cascade.dt)
-            return flight
-
-        return jax.lax.fori_loop(0, round(self.cascade.rate / self.control_rate), tick, state.body)
-
-
-def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quadrotor, seed: int) -> np.ndarray:
-    """Commands of many flights: a third steps, a third sweeps, a third random; all axes at once, at their own times.
-
-    The random ones go along the ground twice as fast, and hold longer.
-    """
-    rng = np.random.default_rng(seed)
-    steps = round(seconds * rate)
-    time = np.arange(steps) / rate
-    reach = np.array([5.0, 5.0, 1.2, 0.8]) if kind == "velocity" else np.array([0.45, 4.0, 4.0, 2.0])
-    hold = (1.5, 4.0) if kind == "velocity" else (0.08, 0.3)
-    out = np.zeros((flights, steps, 4))
-    for flight in range(flights):
-        for axis in range(4):
-            if flight % 3 == 1:
-                low, high = (0.02, 0.2) if kind == "velocity" else (0.5, 4.0)
-                turns = low * time + (high - low) * time**2 / (2.0 * seconds)
-                out[flight, :, axis] = np.sin(2.0 * np.pi * (turns + rng.uniform()))
-                continue
-            at, slow = 0, 2.0 if kind == "velocity" and flight % 3 == 2 else 1.0
-            while at < steps:
-                length = max(1, round(slow * rng.uniform(*hold) * rate))
-                level = rng.choice([-1.0, 0.0, 1.0]) if flight % 3 == 0 else rng.uniform(-1.0, 1.0)
-                # Rates come in pairs that cancel: the vehicle stays upright.
-                paired = kind == "rates" and axis > 0
-                out[flight, at : at + length, axis] = level
-                if paired:
-                    out[flight, at + length : at + 2 * length, axis] = -level
-                at += length * (2 if paired else 1)
-    out *= reach
-    if kind == "velocity":
-        out[2::3, :, :2] *= 2.0
-    if kind == "rates":
-        out[..., 0] = vehicle.mass * 9.80665 * (1.0 + out[..., 0])
-    return out.astype(np.float32)
-
-
-@dataclass(frozen=True)
-class Recording:
-    """Flights: what was commanded at each step, and how the vehicle flew before the first and after every step."""
-
-    commands: Float[np.ndarray, "flights steps 4"]
-    position: Float[np.ndarray, "flights moments 3"]
-    velocity: Float[np.ndarray, "flights moments 3"]
-    attitude: Float[np.ndarray, "flights moments 4"]
-    rates: Float[np.ndarray, "flights moments 3"]
-    rotors: Float[np.ndarray, "flights moments 4"]
-    dt: float
-    source: str
-
-    def part(self, which: slice) -> "Recording":
-        fields = ("commands", "position", "velocity", "attitude", "rates", "rotors")
-        return replace(self, **{name: getattr(self, name)[which] for name in fields})
-
-    @property
-    def flights(self) -> int:
-        return len(self.commands)
-
-    @property
-    def yaw_rate(self) -> np.ndarray:
-        return self.rates[..., 2]
-
-
-def record(
-    plant: Plant | None,
-    task: FreeFlight,
-    commands: np.ndarray,
-    watch: Callable[[int, int], None] = lambda done, all: None,
-) -> Recording:
-    """Fly commands on a plant; without one, on the cascade on the device."""
-    if plant is None:
-        return _on_device(task, commands)
-    flights, steps, _ = commands.shape
-    width = plant.width or flights
-    plant.adapt(task)  # pyright: ignore[reportArgumentType]
-    width = plant.width or width
-    parts = []
-    for first in range(0, flights, width):
-        rows = commands[first : first + width]
-        states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(len(rows)))
-        states = replace(states, body=replace(states.body, memory=None))
-        try:
-            kept = [plant.start(task, states)]  # pyright: ignore[reportArgumentType]
-            for k in range(steps):
-                states = replace(states, body=replace(kept[-1], memory=None))
-                plant.command(states, jnp.asarray(rows[:, k]))
-                kept.append(plant.sense())
-                if plant.lost is not None and plant.lost.any():
-                    raise PlantError(f"the plant {plant.name} failed while excitation was flown")
-                watch(first * steps + (k + 1) * len(rows), flights * steps)
-        finally:
-            plant.close()
-        parts.append(jax.tree.map(lambda *x: np.stack([np.asarray(v) for v in x], 1), *kept))
-    flown = jax.tree.map(lambda *x: np.concatenate(x), *parts)
-    return _recording(commands, flown, 1.0 / task.control_rate, plant.name)
-
-
-def _on_device(task: FreeFlight, commands: np.ndarray) -> Recording:
-    def fly(rows: Any) -> Any:
-        start = task.reset(Chance.of(0, 0))
-
-        def tick(flight: Flight, command: Any) -> tuple[Flight, Flight]:
-            after = task.move(replace(start, body=flight), command)
-            return after, replace(after, memory=None)
-
-        after = jax.lax.scan(tick, start.body, rows)[1]
-        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), replace(start.body, memory=None), after)
-
-    flown = jax.device_get(jax.jit(jax.vmap(fly))(jnp.asarray(commands)))
-    return _recording(commands, flown, 1.0 / task.control_rate, "cascade")
-
-
-def _recording(commands: np.ndarray, flown: Flight, dt: float, source: str) -> Recording:
-    q = flown.attitude
-    stack = lambda parts: np.stack([np.asarray(p, np.float32) for p in parts], -1)  # noqa: E731
-    return Recording(
-        commands, stack(flown.position.parts), stack(flown.velocity.parts), stack((q.w, q.x, q.y, q.z)),
-        stack(flown.rates.parts), stack(flown.rotors.parts), dt, source,
-    )  # fmt: skip
-
-
-def from_log(path: Path, rate: int = 20, seconds: float = 20.0) -> Recording:
-    """Flights from a PX4 log: the stretches in which a velocity was commanded, cut to equal lengths."""
-    try:
-        from pyulog import ULog
-    except ImportError as error:
-        raise PlantError('reading a flight log needs pyulog: pip install "slipstream[px4]"') from error
-    try:
-        with open(path, "rb") as file:
-            if file.read(4) != b"ULog":
-                raise PlantError(f"{path} is no PX4 flight log: it does not begin like one")
-        log = ULog(str(path), ["vehicle_local_position", "trajectory_setpoint", "vehicle_attitude"])
-        tables = {table.name: table.data for table in log.data_list}
-    except PlantError:
-        raise
-    except OSError as error:
-        raise PlantError(f"{path} cannot be read: {error.strerror}") from error
-    except Exception as error:
-        # The reader meets a damaged file with whatever goes wrong first.
-        raise PlantError(f"{path} is damaged and cannot be read as a flight log ({type(error).__name__})") from error
-    missing = {"vehicle_local_position", "trajectory_setpoint"} - tables.keys()
-    if missing:
-        raise PlantError(f"{path} has no {' and no '.join(sorted(missing))}; log with the default set of topics")
-    place, told = tables["vehicle_local_position"], tables["trajectory_setpoint"]
-    when = told["timestamp"] * 1e-6
-    wanted = np.stack([told[f"velocity[{k}]"] for k in range(3)] + [told["yawspeed"]], -1)
-    wanted[:, 3] = np.nan_to_num(wanted[:, 3])
-    good: np.ndarray = np.all(np.isfinite(wanted), axis=1)
-    if good.sum() < 2:
-        raise PlantError(f"in {path} no velocity is ever commanded; fly it in offboard mode by velocities")
-    grid = np.arange(max(when[0], place["timestamp"][0] * 1e-6), when[-1], 1.0 / rate)
-    held = np.clip(np.searchsorted(when, grid, "right") - 1, 0, len(when) - 1)
-    fresh = good[held] & (grid - when[held] < 0.5)
-    at = place["timestamp"] * 1e-6
-    value = {name: np.interp(grid, at, place[name]) for name in ("x", "y", "z", "vx", "vy", "vz")}
-    yaw = np.interp(grid, at, np.unwrap(place["heading"]))
-    turn = np.gradient(yaw, 1.0 / rate)
-    rows, length = [], round(seconds * rate)
-    at = 0
-    while at + length < len(grid):
-        if fresh[at : at + length].all():
-            rows.append(slice(at, at + length + 1))
-            at += length
-        else:
-            at += max(1, length // 8)
-    if not rows:
-        raise PlantError(
-            f"{path} holds no {seconds:g} s of commanded velocity without a break; try --seconds with less"
-        )
-    enu = lambda n, e, d: np.stack([e, n, -d], -1).astype(np.float32)  # noqa: E731
-    cut = lambda x: np.stack([x[r] for r in rows])  # noqa: E731
-    w = wanted[held]
-    commands = np.concatenate([enu(w[:, 0], w[:, 1], w[:, 2]), -w[:, 3:]], -1).astype(np.float32)
-    rates = np.stack([0 * turn, 0 * turn, -turn], -1).astype(np.float32)
-    heading = 0.5 * (0.5 * np.pi - yaw)
-    q = np.stack([np.cos(heading), 0 * yaw, 0 * yaw, np.sin(heading)], -1).astype(np.float32)
-    return Recording(
-        commands=cut(commands)[:, :-1],
-        position=cut(enu(value["x"], value["y"], value["z"])),
-        velocity=cut(enu(value["vx"], value["vy"], value["vz"])),
-        attitude=cut(q),
-        rates=cut(rates),
-        rotors=np.zeros((len(rows), length + 1, 4), np.float32),
-        dt=1.0 / rate,
-        source=path.name,
-    )
-
 
 # Models
 
 
 class Model(Protocol):
     """A fast model whose numbers are to be found."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
 
     @property
     def first(self) -> dict[str, float]:
@@ -329,10 +62,6 @@ class VelocityModel:
     """The drone of the survey, which answers a velocity."""
 
     dt: float = 0.05
-    names = (
-        "lag", "lean", "onset", "drag", "surge", "heave", "trim", "acceleration", "climb_lag", "climb_acceleration",
-        "turn_lag",
-    )  # fmt: skip
 
     @property
     def first(self) -> dict[str, float]:
@@ -373,7 +102,6 @@ class RateModel:
     vehicle: Quadrotor
     dt: float = 0.01
     substeps: int = 4
-    names = ("thrust", "lag", "drag", "roll", "yaw")
 
     @property
     def first(self) -> dict[str, float]:
@@ -390,12 +118,11 @@ class RateModel:
         )  # fmt: skip
 
     def step(self, numbers: dict[str, Any], state: Flight, command: Any) -> Flight:
-        loop = RateControl(stiffness=(numbers["roll"], numbers["roll"], numbers["yaw"]))
         factors = Variation(thrust=numbers["thrust"], lag=numbers["lag"], drag=numbers["drag"])
         # The loop is as stiff as the drawing's rotors allow, times the tuned lag.
         drawn = replace(self.vehicle, lag_up=1.0, lag_down=1.0)
         scale = numbers["lag"] * 0.5 * (self.vehicle.lag_up + self.vehicle.lag_down)
-        loop = RateControl(stiffness=tuple(s / scale for s in loop.stiffness))
+        loop = RateControl(stiffness=tuple(numbers[axis] / scale for axis in ("roll", "roll", "yaw")))
         for _ in range(self.substeps):
             rotors = loop.hold(drawn, state, command[0], Vec3(*command[1:]))
             state = self.vehicle.step(state, rotors, None, factors, self.dt / self.substeps)
@@ -417,21 +144,21 @@ def huber(x: Array, width: float = 0.3) -> Array:
     return jnp.where(size < width, 0.5 * x * x, width * (size - 0.5 * width))
 
 
-def flown(model: Model, numbers: dict[str, Any], start: Any, commands: Any) -> Array:
-    """What is seen at every step of one flight of the model, from one state on."""
+def flown(model: Model, numbers: dict[str, Any], start: Any, commands: Any) -> tuple[Any, Array]:
+    """One flight of the model from one state on: its end, and what is seen at every step."""
 
     def tick(state: Any, command: Any) -> tuple[Any, Array]:
         after = model.step(numbers, state, command)
         return after, model.seen(after)
 
-    return jax.lax.scan(tick, start, commands)[1]
+    return jax.lax.scan(tick, start, commands)
 
 
 def error(model: Model, numbers: dict[str, float], recording: Recording, columns: slice = slice(0, 3)) -> float:
     """Root mean square of the vector of some columns over whole flights, each flown from its first moment."""
     start = jax.tree.map(lambda x: x[:, 0], model.start(recording))
     run = jax.jit(jax.vmap(partial(flown, model, {k: jnp.float32(v) for k, v in numbers.items()})))
-    off = np.asarray(run(start, jnp.asarray(recording.commands))) - model.measured(recording)[:, 1:]
+    off = np.asarray(run(start, jnp.asarray(recording.commands))[1]) - model.measured(recording)[:, 1:]
     return float(np.sqrt(np.mean(np.sum(off[..., columns] ** 2, -1))))
 
 
@@ -478,25 +205,12 @@ def fit(
     cut = lambda x: jnp.asarray(x)[:, : shots * length].reshape(x.shape[0] * shots, length, *x.shape[2:])  # noqa: E731
     commands, wanted = cut(learn.commands), cut(model.measured(learn)[:, 1:])
     starts = jax.tree.map(lambda x: x[:, : shots * length : length].reshape(-1), model.start(learn))
-    names = model.names
-    begin = {name: math.log(max(model.first[name], 1e-3)) for name in names}
-    fixed = {k: v for k, v in model.first.items() if k not in names}
-
-    def simulate(numbers: dict[str, Any], starts: Any) -> tuple[Array, Any]:
-        def one(start: Any, rows: Any) -> tuple[Array, Any]:
-            def tick(state: Any, command: Any) -> tuple[Any, Array]:
-                after = model.step(numbers, state, command)
-                return after, model.seen(after)
-
-            end, seen = jax.lax.scan(tick, start, rows)
-            return seen, end
-
-        return jax.vmap(one)(starts, commands)
+    begin = {name: math.log(value) for name, value in model.first.items()}
 
     def loss(variables: tuple[dict[str, Array], Any]) -> Array:
         logs, starts = variables
-        numbers = {k: jnp.exp(v) for k, v in logs.items()} | fixed
-        seen, ends = simulate(numbers, starts)
+        numbers = {k: jnp.exp(v) for k, v in logs.items()}
+        ends, seen = jax.vmap(partial(flown, model, numbers))(starts, commands)
         fitted = jnp.mean(jnp.sum(huber(seen - wanted), -1))
         gaps = jnp.float32(0.0)
         if shots > 1:
@@ -527,17 +241,17 @@ def fit(
             watch(k + 1, iterations)
     logs = variables[0]
     numbers = {k: float(jnp.exp(v)) for k, v in logs.items()}
-    sigma, spread = uncertainty(model, logs, learn, fixed)
+    sigma, spread = uncertainty(model, logs, learn)
     return Fit(
-        numbers, sigma, spread, error(model, model.untuned(), test), error(model, numbers | fixed, test),
+        numbers, sigma, spread, error(model, model.untuned(), test), error(model, numbers, test),
         math.nan if steps is None else error(model, model.untuned(), steps),
-        math.nan if steps is None else error(model, numbers | fixed, steps),
+        math.nan if steps is None else error(model, numbers, steps),
         recording.source, recording.flights, held, losses,
     )  # fmt: skip
 
 
 def uncertainty(
-    model: Model, logs: dict[str, Array], recording: Recording, fixed: dict[str, float]
+    model: Model, logs: dict[str, Array], recording: Recording
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Standard errors of the numbers, and how much they differ from flight to flight; both relative.
 
@@ -548,8 +262,8 @@ def uncertainty(
     names = list(logs)
 
     def residuals(theta: Array, start: Any, commands: Any, wanted: Any) -> Array:
-        numbers = {k: jnp.exp(theta[i]) for i, k in enumerate(names)} | fixed
-        return (flown(model, numbers, start, commands) - wanted).reshape(-1)
+        numbers = {k: jnp.exp(theta[i]) for i, k in enumerate(names)}
+        return (flown(model, numbers, start, commands)[1] - wanted).reshape(-1)
 
     theta = jnp.stack([logs[k] for k in names])
     slopes = jax.jit(jax.vmap(jax.jacfwd(residuals), in_axes=(None, 0, 0, 0)))(theta, start, commands, wanted)
@@ -644,12 +358,12 @@ def asked_speed(model: Model, numbers: dict[str, float], reached: float, seconds
     steps = round(seconds / 0.05)
     zero = jnp.float32(0.0)
     start = Glide.at(Vec3(zero, zero, zero), zero)
-    fixed = {k: jnp.float32(v) for k, v in numbers.items()}
+    held = {k: jnp.float32(v) for k, v in numbers.items()}
 
     @jax.jit
     def fastest(speed: Any) -> Array:
         rows = jnp.tile(jnp.stack([speed, zero, zero, zero]), (steps, 1))
-        return flown(model, fixed, start, rows)[-1, 0]
+        return flown(model, held, start, rows)[1][-1, 0]
 
     low, high = reached, 1.5 * reached
     for _ in range(20):

@@ -4,7 +4,8 @@ The vehicle's model is written from the same `Quadrotor` that trains: mass, iner
 lag as the vehicle's do; their thrust and drag torque act at the rotors, drag and the gyroscopic terms on the body.
 """
 
-import os
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,16 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .. import device
 from ..chance import Chance, Index
 from ..dynamics.cascade import Cascade, Memory
 from ..dynamics.control import Setpoint
 from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Rotors, Variation
-from ..env import Box, MultiDiscrete, pick
+from ..env import pick
 from ..geometry import Quat, Vec3
 from ..sensors.inertial import normal3
 from ..sensors.scene import Scene, Shapes
 from ..struct import struct
-from .plant import PlantError, Task, flown_by_vehicles
+from .plant import PlantError, Task, agents_of, flat, flown_by_vehicles, idle_actions
 
 SPINS = (1.0, -1.0, 1.0, -1.0)
 """Which way the drag of each rotor turns the body: the order is that of `Rotors`."""
@@ -116,7 +118,7 @@ def numbers(*values: float) -> str:
     return " ".join(f"{value:.9g}" for value in values)
 
 
-def vehicle_xml(vehicle: Quadrotor, name: str, at: str = "0 0 0", turn: str = "1 0 0 0") -> tuple[str, str]:
+def vehicle_xml(vehicle: Quadrotor, name: str) -> tuple[str, str]:
     """Body and actuators of one vehicle: feet, a disc as wide as it is, and a motor at every rotor."""
     ahead, aside = vehicle.arm
     corners = ((ahead, aside), (ahead, -aside), (-ahead, -aside), (-ahead, aside))
@@ -127,7 +129,7 @@ def vehicle_xml(vehicle: Quadrotor, name: str, at: str = "0 0 0", turn: str = "1
         for x, y in corners
     )
     body = (
-        f'<body name="{name}" pos="{at}" quat="{turn}"><freejoint/>'
+        f'<body name="{name}"><freejoint/>'
         f'<inertial pos="0 0 0" mass="{numbers(vehicle.mass)}" diaginertia="{numbers(*vehicle.inertia)}"/>'
         f'<geom type="cylinder" size="{numbers(vehicle.radius, 0.5 * vehicle.foot_drop)}"/>{feet}{sites}</body>'
     )
@@ -172,44 +174,37 @@ def world_xml(vehicle: Quadrotor, count: int, scene: Scene | None, dt: float) ->
     )
 
 
-def flat(tree: Any) -> Any:
-    """Leaves of worlds, or of worlds and agents, as one row of vehicles."""
-    return jax.tree.map(lambda x: jnp.reshape(x, -1), tree)
-
-
 class Bodies:
     """Many vehicles in many MuJoCo worlds, stepped together over all cores."""
 
     def __init__(
-        self, vehicle: Quadrotor, scenes: list[Scene | None], agents: int, dt: float, mass: Any = None
+        self,
+        vehicle: Quadrotor,
+        scenes: list[Scene | None],
+        agents: int,
+        dt: float,
+        factors: Sequence[np.ndarray] | None = None,
     ) -> None:
+        """`factors` are those on mass and inertia, of every vehicle."""
         mujoco = library()
-        self.mujoco, self.vehicle, self.agents, self.dt = mujoco, vehicle, agents, dt
+        self.mujoco, self.agents = mujoco, agents
         self.worlds = len(scenes)
-        texts: dict[str, Any] = {}
-        models = []
-        for scene in scenes:
-            text = world_xml(vehicle, agents, scene, dt)
-            if text not in texts:
-                texts[text] = mujoco.MjModel.from_xml_string(text)
-            models.append(texts[text])
-        self.models = models
-        if mass is not None:
-            self._vary(*mass)
-        cores = len(os.sched_getaffinity(0))
-        self.data = [mujoco.MjData(models[0]) for _ in range(min(cores, self.worlds))]
+        texts = [world_xml(vehicle, agents, scene, dt) for scene in scenes]
+        compiled = {text: mujoco.MjModel.from_xml_string(text) for text in set(texts)}
+        self.models = [compiled[text] for text in texts]
+        if factors is not None and any(np.any(factor != 1.0) for factor in factors):
+            self._vary(*factors)
+        self.data = [mujoco.MjData(self.models[0]) for _ in range(min(device.cores(), self.worlds))]
         spec = mujoco.mjtState
         self.spec = int(spec.mjSTATE_CTRL) | int(spec.mjSTATE_XFRC_APPLIED)
-        self.size = mujoco.mj_stateSize(models[0], int(spec.mjSTATE_FULLPHYSICS))
-        self.state = np.zeros((self.worlds, self.size))
-        self.after = np.zeros((self.worlds, 1, self.size))
+        size = mujoco.mj_stateSize(self.models[0], int(spec.mjSTATE_FULLPHYSICS))
+        self.state = np.zeros((self.worlds, size))
+        self.after = np.zeros((self.worlds, 1, size))
         self.control = np.zeros((self.worlds, 1, 4 * agents + 6 * (agents + 1)))
         self.threads = mujoco.rollout.Rollout(nthread=len(self.data))
 
     def _vary(self, mass: np.ndarray, inertia: np.ndarray) -> None:
-        """Vehicles that differ from their drawing, by factors for each world and agent."""
-        import copy
-
+        """Vehicles that differ from their drawing."""
         self.models = [copy.copy(model) for model in self.models]
         for model, m, i in zip(
             self.models, mass.reshape(-1, self.agents), inertia.reshape(-1, self.agents), strict=True
@@ -220,7 +215,7 @@ class Bodies:
 
     def put(self, flights: Flight) -> None:
         """Vehicles, one row of them, at rest or moving."""
-        columns = columns_of(flights)
+        columns = np.asarray(columns_of(flights))
         places, speeds = columns[:7].T.reshape(self.worlds, -1), columns[7:].T.reshape(self.worlds, -1)
         self.state[:] = np.concatenate([np.zeros((self.worlds, 1)), places, speeds], 1)
 
@@ -228,7 +223,7 @@ class Bodies:
         """One vehicle, given as a row of one."""
         world, agent = divmod(number, self.agents)
         place, speed = 1 + 7 * agent, 1 + 7 * self.agents + 6 * agent
-        columns = columns_of(flight)
+        columns = np.asarray(columns_of(flight))
         self.state[world, place : place + 7], self.state[world, speed : speed + 6] = columns[:7, 0], columns[7:, 0]
 
     def ground_below(self, points: np.ndarray) -> np.ndarray:
@@ -270,11 +265,11 @@ class Bodies:
         self.threads.close()
 
 
-def columns_of(flights: Flight) -> np.ndarray:
+def columns_of(flights: Flight) -> Array:
     """Position, quaternion, velocity and rates, a column for every vehicle of a row."""
     q = flights.attitude
     parts = (*flights.position.parts, q.w, q.x, q.y, q.z, *flights.velocity.parts, *flights.rates.parts)
-    return np.stack([np.asarray(part) for part in parts])
+    return jnp.stack(parts)
 
 
 def flights_of(columns: Any, rotors: Rotors) -> Flight:
@@ -285,22 +280,50 @@ def flights_of(columns: Any, rotors: Rotors) -> Flight:
 
 def pushed(vehicle: Quadrotor, flight: Flight, target: Rotors, air: Vec3, variation: Variation, dt: float) -> Any:
     """Of one vehicle: rotor speeds after `dt`, their thrusts, and what else acts on the body, in the world."""
-    up, down = vehicle.decay(variation, dt)
-    rotors = Rotors(
-        *(t + (ω - t) * jnp.where(t > ω, up, down) for ω, t in zip(flight.rotors.parts, target.parts, strict=True))
-    )
-    flight = replace(flight, rotors=rotors)
-    linear, quadratic = vehicle.thrust_curve
-    lift = 1.0 if variation.thrust is None else variation.thrust
-    thrusts = [lift * ω * (linear + quadratic * ω) for ω in rotors.parts]
+    flight = replace(flight, rotors=vehicle.followed(flight.rotors, target, variation, dt))
+    thrusts = vehicle.thrusts(flight.rotors, variation)
     force, _ = vehicle.wrench(flight, air, variation)
-    drag = force - Vec3(0.0, 0.0, sum(thrusts))
-    spin = -vehicle.rotor_inertia * rotors.yawing
-    ω = flight.rates
-    slope = vehicle.rotor_slope(rotors, target, variation)
-    turn = Vec3(-ω.y * spin, ω.x * spin, vehicle.rotor_inertia * slope.yawing)
-    force, torque = flight.attitude.rotate(drag), flight.attitude.rotate(turn)
-    return rotors, jnp.stack(thrusts), jnp.stack([*force.parts, *torque.parts])
+    drag = flight.attitude.rotate(force - Vec3(0.0, 0.0, thrusts.total))
+    turn = flight.attitude.rotate(vehicle.spin_torque(flight, target, variation))
+    return flight.rotors, jnp.stack(thrusts.parts), jnp.stack([*drag.parts, *turn.parts])
+
+
+class Vehicles:
+    """The vehicles of a task in MuJoCo, whoever controls them."""
+
+    def __init__(self, task: Any, rate: int) -> None:
+        self.task, self.vehicle, self.rate = task, task.airframe, rate
+        self._around = jax.jit(jax.vmap(task.surroundings))
+        self.settled, self.push = jax.jit(self._settled), jax.jit(self._push)
+
+    def start(self, states: Any) -> tuple[Bodies, Flight, Variation]:
+        """Bodies in the worlds of these states, as heavy as each is there; where they would start, and their variation.
+
+        Contacts push away what would stand in the ground.
+        """
+        flights = flat(jax.vmap(self.task.flights)(states))
+        variation = flat(jax.vmap(self.task.variations)(states))
+        agents, count = self.task.spec.agents, flights.position.x.shape[0]
+        around = jax.device_get(self._around(states))
+        scenes = [jax.tree.map(lambda x, i=i: x[i], around) for i in range(count // agents)]
+        factors = [np.ones(count) if x is None else np.asarray(x) for x in (variation.mass, variation.inertia)]
+        bodies = Bodies(self.vehicle, scenes, agents, 1.0 / self.rate, factors)
+        bodies.put(flights)
+        return bodies, flights, variation
+
+    def _settled(self, states: Any, commands: Any, columns: Any, rotors: Any) -> Any:
+        """The bodies of the task, by columns of all vehicles and rows of their rotors' speeds."""
+        flights = flights_of(columns, Rotors(*rotors))
+        shaped = jax.tree.map(lambda x: jnp.reshape(x, (-1, *agents_of(self.task))), flights)
+        return jax.vmap(self.task.settled)(states, commands, shaped)
+
+    def _push(self, columns: Any, rotors: Any, signals: Any, air: Any, variation: Variation) -> Any:
+        """Rotor speeds after one physics step at those motor signals, thrusts and wrenches."""
+        flight = flights_of(columns, Rotors(*rotors))
+        target = Rotors(*(signals * self.vehicle.max_speed))
+        one = jax.vmap(partial(pushed, self.vehicle, dt=1.0 / self.rate))
+        after, thrusts, wrench = one(flight, target, Vec3(*air), variation)
+        return jnp.stack(after.parts), thrusts, wrench
 
 
 @struct
@@ -390,6 +413,7 @@ class MujocoPlant:
         if task is self._task:
             return
         self._task = task
+        self.vehicles = vehicles = Vehicles(task, self.rate)
         controller = Controller(
             task.airframe, self.cascade.suited(task.airframe), self.instruments, self.rate, self.seed
         )
@@ -411,40 +435,23 @@ class MujocoPlant:
             )
             return packed(after), thrusts, wrench
 
-        def settled(states: Any, commands: Any, flights: Flight) -> Any:
-            shaped = jax.tree.map(lambda x: jnp.reshape(x, (-1, *agents_of(task))), replace(flights, memory=None))
-            return jax.vmap(task.settled)(states, commands, shaped)
-
         def seen(states: Any, commands: Any, loop: Array) -> Any:
-            return settled(states, commands, jax.tree.unflatten(loop_like, list(loop)).known.held)
+            told = jax.tree.unflatten(loop_like, list(loop)).known.held
+            return vehicles.settled(states, commands, columns_of(told), told.rotors.parts)
 
         def sensed(states: Any, commands: Any, loop: Array, columns: Array) -> Any:
             rotors = jax.tree.unflatten(loop_like, list(loop)).rotors
-            return settled(states, commands, flights_of(columns, rotors))
+            return vehicles.settled(states, commands, columns, rotors.parts)
 
         self._told = jax.jit(lambda states, commands: packed(told(states, commands)))
         self._begin = jax.jit(lambda states: packed(begin(states)))
         self._tick, self._seen, self._sensed = jax.jit(tick, donate_argnums=0), jax.jit(seen), jax.jit(sensed)
-        self._around = jax.jit(jax.vmap(task.surroundings))
 
     def start(self, task: Any, states: Any) -> Any:
-        """The same places and speeds; contacts push away what would stand in the ground."""
         self._compile(task, states)
-        flights = flat(jax.vmap(task.flights)(states))
-        variation = flat(jax.vmap(task.variations)(states))
-        agents = task.spec.agents
-        worlds = flights.position.x.shape[0] // agents
-        around = jax.device_get(self._around(states))
-        scenes = [jax.tree.map(lambda x, i=i: x[i], around) for i in range(worlds)]
-        mass = None
-        if variation.mass is not None or variation.inertia is not None:
-            one = np.ones(worlds * agents)
-            mass = [one if x is None else np.asarray(x) for x in (variation.mass, variation.inertia)]
         self.close()
-        self.bodies = Bodies(task.airframe, scenes, agents, 1.0 / self.rate, mass)
-        self.bodies.put(flights)
-        self.loop = self._begin(states)
-        self.tick, self.time = 0, 0.0
+        self.bodies, _, _ = self.vehicles.start(states)
+        self.loop, self.tick = self._begin(states), 0
         self._held: Any = None
         self._start = states.body
         return states.body
@@ -472,16 +479,3 @@ class MujocoPlant:
         if self.bodies is not None:
             self.bodies.close()
             self.bodies = None
-
-
-def agents_of(task: Task) -> tuple[int, ...]:
-    return (task.spec.agents,) if task.spec.agents > 1 else ()
-
-
-def idle_actions(task: Task, worlds: int) -> Array:
-    """For all agents of so many worlds, the action that is all zeros."""
-    space = task.spec.action
-    size = (
-        (space.size,) if isinstance(space, Box) else (len(space.choices),) if isinstance(space, MultiDiscrete) else ()
-    )
-    return jnp.zeros((worlds, *agents_of(task), *size), jnp.float32 if isinstance(space, Box) else jnp.int32)

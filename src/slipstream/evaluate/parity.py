@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..run import Run, RunError, write_text
-from .episode import Episode, evaluate
-from .settings import PlantSettings
+from ..run import Run, write_text
+from .episode import Episode, evaluate, figures_of
+from .settings import USUAL, PlantSettings
 
 GOOD, FAIR, POOR = "good", "fair", "poor"
 
@@ -22,7 +22,12 @@ def compare(
     settings: PlantSettings = PlantSettings(),
     watch: Callable[[str, int, int], None] = lambda what, done, all: None,
 ) -> dict[str, Any]:
-    """Fly the run on every plant, the first being what the others are compared with; writes parity.json."""
+    """Fly the run on every plant, the first being what the others are compared with; writes parity.json.
+
+    Unless a number of worlds is given, as many are flown as the slowest plant flies in minutes.
+    """
+    agents = run.experiment.task.spec.agents
+    episodes = episodes or max(1, -(-min(USUAL[name] for name in plants) // agents))
     summaries = {}
     for plant in plants:
         summaries[plant] = evaluate(
@@ -53,16 +58,6 @@ def apart(run: Run, base: str, other: str, agents: int) -> dict[str, Any]:
     found["verdicts"] = verdicts(found)
     found["lost"] = int(np.nansum(theirs.get("lost", 0.0)))
     return found
-
-
-def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:
-    """One number an episode, of every figure."""
-    path = run.episodes(plant) / "figures.npz"
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} is damaged or missing; evaluate again") from error
 
 
 def kept(run: Run, base: str, other: str) -> list[tuple[Episode, Episode]]:

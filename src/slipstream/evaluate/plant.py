@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from ..dynamics.control import Setpoint
 from ..dynamics.quadrotor import Flight, Quadrotor, Variation
-from ..env import Env
+from ..env import Box, Env, MultiDiscrete
 from ..geometry import Vec3
 from ..sensors.scene import Scene
 
@@ -131,3 +133,23 @@ def flown_by_vehicles(task: Task, plant: str) -> Task:
     if not isinstance(task, Airborne):
         raise PlantError(f"{task.about} has no quadrotors; the plant {plant} cannot fly it. Use --plant fast.")
     return task.bare()
+
+
+def agents_of(task: Task) -> tuple[int, ...]:
+    """The axis of agents, where a world has several."""
+    return (task.spec.agents,) if task.spec.agents > 1 else ()
+
+
+def idle_actions(task: Task, worlds: int) -> Array:
+    """For all agents of so many worlds, the action that is all zeros."""
+    space, size = task.spec.action, ()
+    if isinstance(space, Box):
+        size = (space.size,)
+    elif isinstance(space, MultiDiscrete):
+        size = (len(space.choices),)
+    return jnp.zeros((worlds, *agents_of(task), *size), jnp.float32 if isinstance(space, Box) else jnp.int32)
+
+
+def flat(tree: Any) -> Any:
+    """Leaves of worlds, or of worlds and agents, as one row of vehicles."""
+    return jax.tree.map(lambda x: jnp.reshape(x, -1), tree)

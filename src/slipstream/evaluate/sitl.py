@@ -17,18 +17,20 @@ TIED = (
 """Becomes the program named; it dies with us (PR_SET_PDEATHSIG) and its timers are exact (PR_SET_TIMERSLACK)."""
 
 
+MOTORS = [1, 3, 0, 2]
+"""Of our rotors, as PX4 and Betaflight number theirs: front right, rear left, front left, rear right."""
+
+
 class Process:
     """A program in a fresh folder, its words in a log there."""
 
     def __init__(
         self,
         words: list[str],
-        folder: Path | None = None,
         environment: dict[str, str] | None = None,
         prepared: dict[str, bytes] | None = None,
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="slipstream-")) if folder is None else folder
-        self.own = folder is None
+        self.folder = Path(tempfile.mkdtemp(prefix="slipstream-"))
         self.log = self.folder / "output.log"
         for name, data in (prepared or {}).items():
             (self.folder / name).write_bytes(data)
@@ -55,13 +57,13 @@ class Process:
     def alive(self) -> bool:
         return self.child.poll() is None
 
-    def last_words(self, lines: int = 5) -> str:
-        """The end of what it printed."""
+    def last_words(self) -> str:
+        """The last line that it printed."""
         try:
-            text = self.log.read_text(errors="replace")
+            lines = self.log.read_text(errors="replace").split("\n")
         except OSError:
             return ""
-        return "\n".join(line for line in text.splitlines() if line.strip())[-400 * lines :].strip()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def end(self, patience: float = 1.0) -> None:
         """Ask it to go, then make it; nothing of it stays, whatever it started."""
@@ -79,5 +81,4 @@ class Process:
         self.clean()
 
     def clean(self) -> None:
-        if self.own:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)

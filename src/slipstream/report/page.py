@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import numpy as np
 from markupsafe import Markup
 
 from .. import __version__
-from ..evaluate.episode import Episode
+from ..evaluate.episode import Episode, figures_of
 from ..run import Run, finite, write_text
 from ..tasks.survey import Survey
 from . import charts, parity, race, survey
@@ -79,7 +78,7 @@ def page(run: Run) -> str:
     last = metrics[-1] if metrics else {}
     summary = summaries.get("fast") or next(iter(summaries.values()), {})
     profile = profile_of(run)
-    figures = figures_of(run, "fast")
+    figures = figures_of(run, "fast") if "fast" in summaries else {}
     episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
     told: Any = survey if isinstance(experiment.task, Survey) else race
     words: Words = told.words(experiment.task)
@@ -142,14 +141,6 @@ def curve(
     spread = [row.get(f"{name}_spread") for row in metrics]
     band = (million[skip:], spread[skip:]) if any(s is not None for s in spread) else None
     return charts.lines({name: (million[skip:], values[skip:])}, "million steps", words, y_range, band)
-
-
-def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:
-    path = run.episodes(plant) / "figures.npz"
-    if not path.exists():
-        return {}
-    with np.load(path, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
 
 
 def profile_of(run: Run) -> dict[str, Any] | None:

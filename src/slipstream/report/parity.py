@@ -43,14 +43,13 @@ class Canvas:
         self.large, self.small = ImageFont.load_default(24), ImageFont.load_default(14)
 
     def _path(self, episode: Episode) -> dict[str, np.ndarray]:
-        """Of the agent that flew longest."""
-        steps = episode.steps
-        if steps["position"].ndim == 2:
-            return {name: steps[name] for name in ("position", "velocity", "reward")}
-        ends = steps["ended"]
-        lengths = [int(np.argmax(ends[:, k])) + 1 if ends[:, k].any() else len(ends) for k in range(ends.shape[1])]
-        k = 0  # the same drone on both sides
-        return {name: steps[name][: lengths[k], k] for name in ("position", "velocity", "reward")}
+        """Of the only drone, or of the first: the same on both sides."""
+        told = {name: episode.steps[name] for name in ("position", "velocity", "reward")}
+        if told["position"].ndim == 2:
+            return told
+        ended = episode.steps["ended"][:, 0]
+        length = int(np.argmax(ended)) + 1 if ended.any() else len(ended)
+        return {name: value[:length, 0] for name, value in told.items()}
 
     def on_pane(self, points: np.ndarray, pane: int) -> np.ndarray:
         centre = np.array([WIDTH / 4 + pane * WIDTH / 2, (HEIGHT - FOOT) / 2 + 30])

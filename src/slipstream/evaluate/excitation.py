@@ -1,0 +1,277 @@
+"""Flights to learn a model from: excitation flown on a plant, or the log of a real one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..chance import Chance
+from ..dynamics.cascade import Cascade
+from ..dynamics.control import RateSetpoint, Setpoint, VelocitySetpoint
+from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Variation
+from ..env import Box, Spec, State
+from ..geometry import Quat, Vec3
+from ..sensors.scene import Colour, Ground, Scene, daylight
+from .plant import Plant, PlantError
+
+HEIGHT = 60.0
+"""Where excitation is flown."""
+
+
+@dataclass(frozen=True)
+class FreeFlight:
+    """No task at all: what is commanded is the setpoint, in an empty world."""
+
+    airframe: Quadrotor
+    action: str = "velocity"
+    """velocity (and yaw rate), or rates (thrust first)"""
+    control_rate: int = 20
+    cascade: Cascade = Cascade()
+
+    about = "free flight"
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(1, Box(4), 1.0 / self.control_rate)
+
+    def bare(self) -> "FreeFlight":
+        return self
+
+    def exam(self) -> "FreeFlight":
+        return self
+
+    def reset(self, chance: Chance) -> State[Any, Flight, Any]:
+        zero = jnp.float32(0.0)
+        still = Vec3(zero, zero, zero)
+        flight = self.airframe.at(Vec3(zero, zero, zero + HEIGHT), Quat(zero + 1.0, zero, zero, zero), still, still)
+        flight = replace(flight, memory=self.cascade.start(self.airframe, flight))
+        no = jnp.bool_(False)
+        return State(None, flight, None, chance, jnp.int32(0), zero, no, no)
+
+    def command(self, state: Any, action: Any) -> tuple[Any, Any]:
+        return state, action
+
+    def setpoints(self, state: Any, command: Float[Array, "4"]) -> Setpoint:
+        a, b, c, d = command
+        return RateSetpoint(a, Vec3(b, c, d)) if self.action == "rates" else VelocitySetpoint(Vec3(a, b, c), d)
+
+    def flights(self, state: Any) -> Flight:
+        return replace(state.body, memory=None)
+
+    def air(self, state: Any) -> Vec3:
+        return jax.tree.map(jnp.zeros_like, state.body.position)
+
+    def variations(self, state: Any) -> Variation:
+        return Variation()
+
+    def settled(self, state: Any, command: Any, flights: Flight) -> Flight:
+        return replace(flights, memory=None)
+
+    def surroundings(self, state: Any) -> Scene:
+        """Flat ground, far below."""
+        grey = Colour(0.5, 0.5, 0.5)
+        return Scene(**daylight(), ground=jax.tree.map(jnp.float32, Ground(0.0, 10.0, grey, grey)))
+
+    def move(self, state: Any, command: Any) -> Flight:
+        """The cascade on the device."""
+        wanted = self.setpoints(state, command)
+
+        def tick(_: Any, flight: Flight) -> Flight:
+            rotors, memory = self.cascade.control(self.airframe, flight, flight.memory, wanted)
+            flight = replace(flight, memory=memory)
+            for _ in range(2):
+                flight = self.airframe.step(flight, rotors, None, Variation(), 0.5 * self.cascade.dt)
+            return flight
+
+        return jax.lax.fori_loop(0, round(self.cascade.rate / self.control_rate), tick, state.body)
+
+
+def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quadrotor, seed: int) -> np.ndarray:
+    """Commands of many flights: a third steps, a third sweeps, a third random; all axes at once, at their own times.
+
+    The random ones go along the ground twice as fast, and hold longer.
+    """
+    rng = np.random.default_rng(seed)
+    steps = round(seconds * rate)
+    time = np.arange(steps) / rate
+    reach = np.array([5.0, 5.0, 1.2, 0.8]) if kind == "velocity" else np.array([0.45, 4.0, 4.0, 2.0])
+    hold = (1.5, 4.0) if kind == "velocity" else (0.08, 0.3)
+    out = np.zeros((flights, steps, 4))
+    for flight in range(flights):
+        for axis in range(4):
+            if flight % 3 == 1:
+                low, high = (0.02, 0.2) if kind == "velocity" else (0.5, 4.0)
+                turns = low * time + (high - low) * time**2 / (2.0 * seconds)
+                out[flight, :, axis] = np.sin(2.0 * np.pi * (turns + rng.uniform()))
+                continue
+            at, slow = 0, 2.0 if kind == "velocity" and flight % 3 == 2 else 1.0
+            while at < steps:
+                length = max(1, round(slow * rng.uniform(*hold) * rate))
+                level = rng.choice([-1.0, 0.0, 1.0]) if flight % 3 == 0 else rng.uniform(-1.0, 1.0)
+                # Rates come in pairs that cancel: the vehicle stays upright.
+                paired = kind == "rates" and axis > 0
+                out[flight, at : at + length, axis] = level
+                if paired:
+                    out[flight, at + length : at + 2 * length, axis] = -level
+                at += length * (2 if paired else 1)
+    out *= reach
+    if kind == "velocity":
+        out[2::3, :, :2] *= 2.0
+    if kind == "rates":
+        out[..., 0] = vehicle.mass * GRAVITY * (1.0 + out[..., 0])
+    return out.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Flights: what was commanded at each step, and how the vehicle flew before the first and after every step."""
+
+    commands: Float[np.ndarray, "flights steps 4"]
+    position: Float[np.ndarray, "flights moments 3"]
+    velocity: Float[np.ndarray, "flights moments 3"]
+    attitude: Float[np.ndarray, "flights moments 4"]
+    rates: Float[np.ndarray, "flights moments 3"]
+    rotors: Float[np.ndarray, "flights moments 4"]
+    dt: float
+    source: str
+
+    def part(self, which: slice) -> "Recording":
+        fields = ("commands", "position", "velocity", "attitude", "rates", "rotors")
+        return replace(self, **{name: getattr(self, name)[which] for name in fields})
+
+    @property
+    def flights(self) -> int:
+        return len(self.commands)
+
+    @property
+    def yaw_rate(self) -> np.ndarray:
+        return self.rates[..., 2]
+
+
+def record(
+    plant: Plant | None,
+    task: FreeFlight,
+    commands: np.ndarray,
+    watch: Callable[[int, int], None] = lambda done, all: None,
+) -> Recording:
+    """Fly commands on a plant; without one, on the cascade on the device."""
+    if plant is None:
+        return _on_device(task, commands)
+    flights, steps, _ = commands.shape
+    plant.adapt(task)  # pyright: ignore[reportArgumentType]
+    width = plant.width or flights
+    parts = []
+    for first in range(0, flights, width):
+        rows = commands[first : first + width]
+        states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(len(rows)))
+        states = replace(states, body=replace(states.body, memory=None))
+        try:
+            kept = [plant.start(task, states)]  # pyright: ignore[reportArgumentType]
+            for k in range(steps):
+                states = replace(states, body=replace(kept[-1], memory=None))
+                plant.command(states, jnp.asarray(rows[:, k]))
+                kept.append(plant.sense())
+                if plant.lost is not None and plant.lost.any():
+                    raise PlantError(f"the plant {plant.name} failed while excitation was flown")
+                watch(first * steps + (k + 1) * len(rows), flights * steps)
+        finally:
+            plant.close()
+        parts.append(jax.tree.map(lambda *x: np.stack([np.asarray(v) for v in x], 1), *kept))
+    flown = jax.tree.map(lambda *x: np.concatenate(x), *parts)
+    return _recording(commands, flown, 1.0 / task.control_rate, plant.name)
+
+
+def _on_device(task: FreeFlight, commands: np.ndarray) -> Recording:
+    def fly(rows: Any) -> Any:
+        start = task.reset(Chance.of(0, 0))
+
+        def tick(flight: Flight, command: Any) -> tuple[Flight, Flight]:
+            after = task.move(replace(start, body=flight), command)
+            return after, replace(after, memory=None)
+
+        after = jax.lax.scan(tick, start.body, rows)[1]
+        return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), replace(start.body, memory=None), after)
+
+    flown = jax.device_get(jax.jit(jax.vmap(fly))(jnp.asarray(commands)))
+    return _recording(commands, flown, 1.0 / task.control_rate, "cascade")
+
+
+def _recording(commands: np.ndarray, flown: Flight, dt: float, source: str) -> Recording:
+    q = flown.attitude
+    stack = lambda parts: np.stack([np.asarray(p, np.float32) for p in parts], -1)  # noqa: E731
+    return Recording(
+        commands, stack(flown.position.parts), stack(flown.velocity.parts), stack((q.w, q.x, q.y, q.z)),
+        stack(flown.rates.parts), stack(flown.rotors.parts), dt, source,
+    )  # fmt: skip
+
+
+def from_log(path: Path, rate: int = 20, seconds: float = 20.0) -> Recording:
+    """Flights from a PX4 log: the stretches in which a velocity was commanded, cut to equal lengths."""
+    try:
+        from pyulog import ULog
+    except ImportError as error:
+        raise PlantError('reading a flight log needs pyulog: pip install "slipstream[px4]"') from error
+    try:
+        with open(path, "rb") as file:
+            if file.read(4) != b"ULog":
+                raise PlantError(f"{path} is no PX4 flight log: it does not begin like one")
+        log = ULog(str(path), ["vehicle_local_position", "trajectory_setpoint", "vehicle_attitude"])
+        tables = {table.name: table.data for table in log.data_list}
+    except PlantError:
+        raise
+    except OSError as error:
+        raise PlantError(f"{path} cannot be read: {error.strerror}") from error
+    except Exception as error:
+        # The reader meets a damaged file with whatever goes wrong first.
+        raise PlantError(f"{path} is damaged and cannot be read as a flight log ({type(error).__name__})") from error
+    missing = {"vehicle_local_position", "trajectory_setpoint"} - tables.keys()
+    if missing:
+        raise PlantError(f"{path} has no {' and no '.join(sorted(missing))}; log with the default set of topics")
+    place, told = tables["vehicle_local_position"], tables["trajectory_setpoint"]
+    when = told["timestamp"] * 1e-6
+    wanted = np.stack([told[f"velocity[{k}]"] for k in range(3)] + [told["yawspeed"]], -1)
+    wanted[:, 3] = np.nan_to_num(wanted[:, 3])
+    good: np.ndarray = np.all(np.isfinite(wanted), axis=1)
+    if good.sum() < 2:
+        raise PlantError(f"in {path} no velocity is ever commanded; fly it in offboard mode by velocities")
+    grid = np.arange(max(when[0], place["timestamp"][0] * 1e-6), when[-1], 1.0 / rate)
+    held = np.clip(np.searchsorted(when, grid, "right") - 1, 0, len(when) - 1)
+    fresh = good[held] & (grid - when[held] < 0.5)
+    at = place["timestamp"] * 1e-6
+    value = {name: np.interp(grid, at, place[name]) for name in ("x", "y", "z", "vx", "vy", "vz")}
+    yaw = np.interp(grid, at, np.unwrap(place["heading"]))
+    turn = np.gradient(yaw, 1.0 / rate)
+    rows, length = [], round(seconds * rate)
+    at = 0
+    while at + length < len(grid):
+        if fresh[at : at + length].all():
+            rows.append(slice(at, at + length + 1))
+            at += length
+        else:
+            at += max(1, length // 8)
+    if not rows:
+        raise PlantError(
+            f"{path} holds no {seconds:g} s of commanded velocity without a break; try --seconds with less"
+        )
+    enu = lambda n, e, d: np.stack([e, n, -d], -1).astype(np.float32)  # noqa: E731
+    cut = lambda x: np.stack([x[r] for r in rows])  # noqa: E731
+    w = wanted[held]
+    commands = np.concatenate([enu(w[:, 0], w[:, 1], w[:, 2]), -w[:, 3:]], -1).astype(np.float32)
+    rates = np.stack([0 * turn, 0 * turn, -turn], -1).astype(np.float32)
+    heading = 0.5 * (0.5 * np.pi - yaw)
+    q = np.stack([np.cos(heading), 0 * yaw, 0 * yaw, np.sin(heading)], -1).astype(np.float32)
+    return Recording(
+        commands=cut(commands)[:, :-1],
+        position=cut(enu(value["x"], value["y"], value["z"])),
+        velocity=cut(enu(value["vx"], value["vy"], value["vz"])),
+        attitude=cut(q),
+        rates=cut(rates),
+        rotors=np.zeros((len(rows), length + 1, 4), np.float32),
+        dt=1.0 / rate,
+        source=path.name,
+    )
