@@ -213,6 +213,12 @@ class Bodies:
             model.body_inertia[1:] *= i[:, None]
             self.mujoco.mj_setConst(model, self.mujoco.MjData(model))
 
+    def solid(self, yes: bool) -> None:
+        """Whether vehicles can hit what stands on the ground of their world, and rest on it."""
+        for model in self.models:
+            things = (model.geom_bodyid == 0) & (model.geom_type != self.mujoco.mjtGeom.mjGEOM_PLANE)
+            model.geom_contype[things] = model.geom_conaffinity[things] = int(yes)
+
     def put(self, flights: Flight) -> None:
         """Vehicles, one row of them, at rest or moving."""
         columns = np.asarray(columns_of(flights))
@@ -227,17 +233,17 @@ class Bodies:
         self.state[world, place : place + 7], self.state[world, speed : speed + 6] = columns[:7, 0], columns[7:, 0]
 
     def ground_below(self, points: np.ndarray) -> np.ndarray:
-        """Height of what stands below each vehicle's point, the vehicles themselves left out."""
+        """Height of what could carry each vehicle below its point, the vehicles themselves left out."""
         heights, hit = [], np.zeros(1, np.int32)
         for number, point in enumerate(points):
             model = self.models[number // self.agents]
             data = self.mujoco.MjData(model)
-            # Only what is fixed to the world: vehicles would be in their own way.
+            # Only what is solid and fixed to the world: vehicles would be in their own way.
             self.mujoco.mj_setState(
                 model, data, self.state[number // self.agents], int(self.mujoco.mjtState.mjSTATE_FULLPHYSICS)
             )
             self.mujoco.mj_forward(model, data)
-            data.geom_xpos[model.geom_bodyid > 0] += 1e6
+            data.geom_xpos[(model.geom_bodyid > 0) | (model.geom_contype == 0)] += 1e6
             down = self.mujoco.mj_ray(model, data, point, np.array([0.0, 0.0, -1.0]), None, 1, -1, hit)
             heights.append(point[2] - down if down >= 0.0 else 0.0)
         return np.array(heights)

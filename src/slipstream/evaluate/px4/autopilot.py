@@ -91,11 +91,10 @@ def parameters(vehicle: Quadrotor, cascade: Cascade) -> dict[str, str]:
             "THR_MDL_FAC": cascade.thrust_model, "MPC_THR_HOVER": hover, "MC_YAW_TQ_CUTOFF": cascade.yaw_torque_cutoff,
             "IMU_GYRO_CUTOFF": cascade.gyroscope_cutoff, "IMU_DGYRO_CUTOFF": cascade.spin_cutoff,
         }  # fmt: skip
-        corners = ((ahead, aside, 1.0), (-ahead, -aside, 1.0), (ahead, -aside, -1.0), (-ahead, aside, -1.0))
+        # Of yaw only the sense of rotation is told: PX4 scales the rest away, and gives up an axis that looks weak.
+        corners = ((ahead, aside, 0.05), (-ahead, -aside, 0.05), (ahead, -aside, -0.05), (-ahead, aside, -0.05))
         for k, (x, y, spin) in enumerate(corners):
-            told |= {
-                f"CA_ROTOR{k}_PX": x, f"CA_ROTOR{k}_PY": y, f"CA_ROTOR{k}_KM": spin * vehicle.torque_per_thrust,
-            }  # fmt: skip
+            told |= {f"CA_ROTOR{k}_PX": x, f"CA_ROTOR{k}_PY": y, f"CA_ROTOR{k}_KM": spin}
     return {f"PX4_PARAM_{name}": f"{value:.6g}" for name, value in told.items()}
 
 
@@ -302,6 +301,10 @@ class Autopilot:
             yaw = 0.5 * math.pi - float(setpoint.yaw)
             self.say(mavlink.SET_POSITION_TARGET, now, *p, *v, 0, 0, 0, yaw, 0, 2496, *who, 1)
         else:
-            r = flipped(np.array(setpoint.rates.parts, float))
             signal = float(cascade.bent(vehicle.signal_for(setpoint.thrust)))
-            self.say(mavlink.SET_ATTITUDE_TARGET, now, 1, 0, 0, 0, *r, signal, *who, 128)
+            self.turn(np.array(setpoint.rates.parts, float), signal)
+
+    def turn(self, rates: np.ndarray, signal: float) -> None:
+        """Body rates, and a share of the thrust."""
+        now, who = self.time_us // 1000, (self.instance + 1, 1)
+        self.say(mavlink.SET_ATTITUDE_TARGET, now, 1, 0, 0, 0, *flipped(rates), signal, *who, 128)

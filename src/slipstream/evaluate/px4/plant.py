@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...dynamics.cascade import Cascade
-from ...dynamics.control import PositionSetpoint, VelocitySetpoint
+from ...dynamics.control import PositionSetpoint, RateSetpoint, VelocitySetpoint
 from ...dynamics.quadrotor import Flight, Rotors
 from ...geometry import Vec3
 from .. import mavlink
@@ -22,6 +22,10 @@ from .sensors import BAROMETER, HOME, IMU, MAGNETOMETER, RATE, Sensors, fix_of, 
 
 BOOT, REST, ARMED, CLIMB = 30.0, 3.0, 45.0, 90.0
 """Seconds a PX4 has: to answer (of the wall), to rest, to arm, and to reach its start (simulated)."""
+HIGH = 3.0
+"""Metres above its ground where a racer goes first: at 1.5 PX4 finds its heading anew, at a bad time in a race."""
+SETTLE, SWITCH = 0.5, 0.6
+"""Seconds at the start before an episode begins; and for how long rates are mixed with what PX4 did before."""
 
 
 @dataclass
@@ -29,9 +33,12 @@ class Waking:
     """How far a PX4 is on its way to the start of its episode; times are its own, but for the first."""
 
     started: float
+    been_high: bool
+    """above its start, if it has to"""
     answered: float = 0.0
     asked: float = 0.0
     there: float = 0.0
+    switched: bool = False
     ready: bool = False
 
 
@@ -91,7 +98,19 @@ class Px4Plant:
             flight = replace(flights_of(columns, Rotors(*columns[:4])), rotors=None)  # rotors are not felt
             return jnp.stack(jax.vmap(self.sensors.feel)(flight, Vec3(*before), noise), -1)
 
-        self._feel = jax.jit(feel)
+        def hover(columns: Any, places: Any, yaws: Any) -> Any:
+            """The share of thrust and the rates that keep vehicles at places."""
+
+            def one(flight: Flight, place: Vec3, yaw: Any) -> Any:
+                goal = PositionSetpoint(place, place * 0.0, yaw)
+                signal, rates, _ = self.cascade.outer(
+                    self.vehicle, flight, self.cascade.start(self.vehicle, flight), goal
+                )
+                return signal, jnp.stack(rates.parts)
+
+            return jax.vmap(one)(flights_of(columns, Rotors(*columns[:4])), Vec3(*places), yaws)
+
+        self._feel, self._hover = jax.jit(feel), jax.jit(hover)
 
     # Flying
 
@@ -102,12 +121,16 @@ class Px4Plant:
         self.close()
         self.bodies, flights, self.variation = self.vehicles.start(states)
         flights, count = jax.device_get(flights), flights.position.x.shape[0]
+        self._held: Any = states, jax.vmap(task.command)(states, idle_actions(task, len(states.step)))[1]
+        self.by_rates = isinstance(jax.eval_shape(self._told, *self._held)[0], RateSetpoint)
+        # A racer is taken up and down again before its flight, through whatever stands there.
+        self.bodies.solid(not self.by_rates)
         self.starts = np.stack(flights.position.parts, -1).astype(float)
         nose = flights.attitude.forward
         self.yaws = np.arctan2(nose.y, nose.x)
         ground = self.bodies.ground_below(self.starts + np.array([0.0, 0.0, 0.5]))
-        self.grounded = self.starts[:, 2] - ground < 1.0
         self.origins = np.stack([self.starts[:, 0], self.starts[:, 1], ground + self.vehicle.foot_drop], -1)
+        self.grounded = (self.starts[:, 2] - ground < 1.0) & (not self.by_rates)
         self.rotors, self.air = np.zeros((4, count), np.float32), np.zeros((3, count), np.float32)
         self.generator = np.random.default_rng(self.seed)
         self.tick = self.tick_physics = 0
@@ -119,10 +142,10 @@ class Px4Plant:
         for pilot in self.pilots:
             pilot.start()
         self._prepare()
+        self.bodies.solid(True)
         self.lost = np.zeros(states.ended.shape, np.bool_)
         self._note_losses()
         self.counts.seconds += time.perf_counter() - began
-        self._held: Any = states, jax.vmap(task.command)(states, idle_actions(task, len(states.step)))[1]
         return self.sense()
 
     def _resting(self, which: np.ndarray) -> Flight:
@@ -134,16 +157,19 @@ class Px4Plant:
 
     def _prepare(self) -> None:
         """Every PX4 booted, armed, in offboard and where its episode begins; what fails is started again, twice."""
-        wakings = [Waking(time.perf_counter()) for _ in self.pilots]
+        anew = lambda: Waking(time.perf_counter(), been_high=not self.by_rates)  # noqa: E731
+        wakings = [anew() for _ in self.pilots]
         while not all(w.ready if p.up else p.restarts >= 2 for w, p in zip(wakings, self.pilots, strict=True)):
             self._advance()
             where = self.bodies.get()  # pyright: ignore[reportOptionalMemberAccess]
+            if self.by_rates and any(waking.switched for waking in wakings):
+                self.hovers = jax.device_get(self._hover(where, self.starts.T, self.yaws))
             for k, (pilot, waking) in enumerate(zip(self.pilots, wakings, strict=True)):
                 if pilot.up:
                     self._wake(k, pilot, waking, where[:, k])
                 elif pilot.restarts < 2:
                     self._again(k)
-                    wakings[k] = Waking(time.perf_counter())
+                    wakings[k] = anew()
 
     def _wake(self, k: int, pilot: Autopilot, waking: Waking, where: np.ndarray) -> None:
         """One look at a PX4 on its way to the start of its episode."""
@@ -154,21 +180,26 @@ class Px4Plant:
             return
         waking.answered = waking.answered or now
         since = now - waking.answered
-        if self.tick % 5 == 0:
-            self._hold(k)
+        if waking.switched:
+            pilot.turn(self.hovers[1][k], float(self.hovers[0][k]))
+        elif self.tick % 5 == 0:
+            self._hold(k, waking)
         if since <= REST:
             return
         if pilot.armed and pilot.offboard:
-            off = np.linalg.norm(where[:3] - self.starts[k])
-            near = self.grounded[k] or (off < 0.4 and np.linalg.norm(where[7:10]) < 0.4)
+            waking.been_high = waking.been_high or where[2] > self.origins[k, 2] + HIGH - 0.8
+            off = np.linalg.norm(where[:3] - self._goal(k, waking))
+            near = self.grounded[k] or (waking.been_high and off < 0.4 and np.linalg.norm(where[7:10]) < 0.4)
             waking.there = (waking.there or now) if near else 0.0
-            if near and now - waking.there > 0.5 and not waking.ready:
+            settled = now - waking.there if near else 0.0
+            waking.switched = self.by_rates and (waking.switched or settled > SETTLE)
+            if settled > SETTLE + (SWITCH if self.by_rates else 0.0) and not waking.ready:
                 waking.ready = True
                 self.counts.arming.append(since)
             elif since > REST + ARMED + CLIMB:
                 pilot.fail(f"PX4 {pilot.instance} did not reach its start: {off:.1f} m short")
             return
-        waking.ready, waking.there = False, 0.0
+        waking.ready, waking.switched, waking.there = False, False, 0.0
         if since > REST + ARMED:
             why = "; ".join(pilot.texts[-3:]) or "it gave no reason"
             pilot.fail(f"PX4 {pilot.instance} did not arm within {ARMED:g} s: {why}")
@@ -188,13 +219,19 @@ class Px4Plant:
         self.rotors[:, k] = 0.0
         pilot.start()
 
-    def _hold(self, k: int) -> None:
+    def _goal(self, k: int, waking: Waking) -> np.ndarray:
+        """Where a vehicle goes before its flight: to its start, a racer by way of a place above it."""
+        if waking.been_high:
+            return self.starts[k]
+        return np.maximum(self.starts[k], self.origins[k] + np.array([0.0, 0.0, HIGH]))
+
+    def _hold(self, k: int, waking: Waking) -> None:
         """Before the flight: stay at the start."""
         pilot = self.pilots[k]
         if self.grounded[k]:
             pilot.target(VelocitySetpoint(Vec3(0.0, 0.0, 0.0), 0.0), self.vehicle, self.cascade, self.origins[k])
             return
-        goal = PositionSetpoint(Vec3(*self.starts[k]), Vec3(0.0, 0.0, 0.0), self.yaws[k])
+        goal = PositionSetpoint(Vec3(*self._goal(k, waking)), Vec3(0.0, 0.0, 0.0), self.yaws[k])
         pilot.target(goal, self.vehicle, self.cascade, self.origins[k])
 
     def command(self, states: Any, commands: Any) -> None:
