@@ -1,7 +1,7 @@
 """A program that keeps PX4's side of the bridge: its clock, its silences, its refusals, and enough control to fly.
 
 Started like PX4 (-i INSTANCE -d ETC). FAKE_PX4 names how it misbehaves: die:SECONDS and hang:SECONDS (simulated), mute,
-noarm.
+noarm; once:FILE:SECONDS dies too, but only the first of its kind to come.
 It knows where it is from HIL_STATE_QUATERNION, in place of an estimator.
 """
 
@@ -10,10 +10,13 @@ import os
 import socket
 import sys
 import time
+from pathlib import Path
 
 from slipstream.evaluate import mavlink as m
 
-BOOT_SILENCE, STALE, LOSS = 20, 100, 1.0
+BOOT_SILENCE, STALE, LOSS, SWITCH = 20, 100, 1.0, 0.26
+WEAK = 0.05 / 6.5
+"""Rotors that yaw less than that are not used for it."""
 HOVER = 0.72
 ROLL, PITCH, YAW = (-1, 1, 1, -1), (1, -1, 1, -1), (1, 1, -1, -1)
 FULL = 0x1BFF
@@ -31,6 +34,8 @@ class Fake:
         self.sensors, self.clock, self.same, self.last_force = 0, 0, 0, None
         self.armed = self.offboard = self.failsafe = False
         self.setpoint, self.setpoint_time = None, -1e9
+        self.place_told, self.place_time = None, -1e9
+        self.turns = abs(float(os.environ.get("PX4_PARAM_CA_ROTOR0_KM", "0.05"))) > WEAK
         self.seen, self.fix = 0, False
         self.home, self.place, self.velocity = None, [0.0] * 3, [0.0] * 3
         self.q, self.rates = (1.0, 0.0, 0.0, 0.0), [0.0] * 3
@@ -93,6 +98,11 @@ class Fake:
             sys.exit(4)
         seconds = 1e-6 * now
         kind, _, at = self.fault.partition(":")
+        if kind == "once":
+            file, _, at = at.rpartition(":")
+            if seconds > float(at) and not Path(file).exists():
+                Path(file).touch()
+                sys.exit(7)
         if kind == "die" and seconds > float(at):
             sys.exit(7)
         if kind == "hang" and seconds > float(at):
@@ -138,6 +148,8 @@ class Fake:
                 if message.kind in (m.SET_POSITION_TARGET, m.SET_ATTITUDE_TARGET):
                     if message["system"] == self.instance + 1:
                         self.setpoint, self.setpoint_time = message, seconds
+                        if message.kind is m.SET_POSITION_TARGET:
+                            self.place_told, self.place_time = message, seconds
                 elif message.kind is m.COMMAND_LONG and message["system"] == self.instance + 1:
                     self.obey(message, seconds)
 
@@ -165,6 +177,8 @@ class Fake:
         pitch = math.asin(max(-1.0, min(1.0, 2 * (w * y - z * x))))
         yaw = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
         told, turn = self.setpoint, 0.0
+        if told is not None and told.kind is m.SET_ATTITUDE_TARGET and seconds - self.place_time < SWITCH:
+            told = self.place_told  # the change of mode takes its time
         if told is None or self.failsafe:
             wanted = (0.0, 0.0, -1.0)
         elif told.kind is m.SET_ATTITUDE_TARGET:
@@ -186,6 +200,7 @@ class Fake:
         return self.mixed(max(0.12, min(1.0, thrust)), rates)
 
     def mixed(self, thrust, rates):
+        rates = [*rates[:2], rates[2] if self.turns else self.rates[2]]
         torque = [g * (a - b) for g, a, b in zip((0.08, 0.1, 0.2), rates, self.rates, strict=True)]
         return [
             max(0.0, min(1.0, thrust + 0.5 * r * torque[0] + 0.7 * p * torque[1] + y * torque[2]))

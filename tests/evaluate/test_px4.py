@@ -18,6 +18,7 @@ import pytest
 from slipstream.chance import Chance
 from slipstream.dynamics.cascade import Cascade
 from slipstream.dynamics.quadrotor import Rotors, Variation, iris
+from slipstream.evaluate.episode import fly, scripted_pilot
 from slipstream.evaluate.excitation import FreeFlight
 from slipstream.evaluate.mujoco import flights_of
 from slipstream.evaluate.plant import PlantError
@@ -25,9 +26,11 @@ from slipstream.evaluate.px4 import Px4, Px4Plant
 from slipstream.evaluate.px4 import plant as module
 from slipstream.evaluate.px4.autopilot import Autopilot, parameters
 from slipstream.evaluate.px4.frames import attitude_ned, flipped, turned
+from slipstream.evaluate.px4.plant import Counts
 from slipstream.evaluate.px4.sensors import Sensors, fix_of
 from slipstream.evaluate.sitl import MOTORS
 from slipstream.geometry import Vec3
+from slipstream.tasks.racing import Racing
 
 FREE = FreeFlight(iris, control_rate=50)
 
@@ -109,7 +112,8 @@ def test_parameters_are_stock_for_the_iris_and_told_for_another_vehicle():
     told = parameters(racer, Cascade().suited(racer))
     assert float(told["PX4_PARAM_MC_ROLLRATE_P"]) < 0.1
     assert float(told["PX4_PARAM_CA_ROTOR0_PX"]) == pytest.approx(racer.arm[0])
-    assert float(told["PX4_PARAM_CA_ROTOR2_KM"]) < 0.0 < float(told["PX4_PARAM_CA_ROTOR0_KM"])
+    # PX4 does not use rotors to yaw whose torque is below 0.05 of its units, 6.5 a unit of thrust.
+    assert float(told["PX4_PARAM_CA_ROTOR2_KM"]) < -0.05 / 6.5 < 0.05 / 6.5 < float(told["PX4_PARAM_CA_ROTOR0_KM"])
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,9 @@ def test_body_rates_and_thrust_are_followed(fake_px4):
     task = FreeFlight(iris, action="rates", control_rate=50)
     plant = Px4Plant(fake_px4(), first=24)
     states = started(plant, task=task)
-    states = flown(plant, states, (iris.mass * 9.80665, 0.0, 0.0, 0.5), 0.6, task)
+    assert float(states.body.position.z[0]) == pytest.approx(3.0, abs=0.4)
+    # At once: the change from places to rates is over when the flight begins.
+    states = flown(plant, states, (iris.mass * 9.80665, 0.0, 0.0, 0.5), 0.3, task)
     plant.close()
     assert float(states.body.rates.z[0]) == pytest.approx(0.5, abs=0.25)
 
@@ -279,6 +285,28 @@ def test_one_that_refuses_to_arm_says_why(fake_px4, monkeypatch):
     assert plant.lost.all()
     assert "Arming denied" in plant.figures()["px4"]["failures"][0]
     plant.close()
+
+
+def test_a_machine_slower_than_real_time_loses_nothing(fake_px4, monkeypatch):
+    plant = Px4Plant(fake_px4(), first=31)
+    states = started(plant)
+    plant.counts = Counts()
+    exchange = plant._exchange
+    monkeypatch.setattr(plant, "_exchange", lambda: (time.sleep(0.02), exchange()))
+    states = flown(plant, states, (1.0, 0.0, 0.0, 0.0), 1.5)
+    told = plant.figures()["px4"]
+    plant.close()
+    assert told["times_real_time"] < 0.25
+    assert told["missed_replies"] == 0 and not told["failures"]
+    assert float(states.body.velocity.x[0]) > 0.5
+
+
+def test_episodes_after_a_lost_one_are_flown(fake_px4, tmp_path):
+    task = Racing(vehicle="iris", track="ring", time_limit=20.0)
+    hold = scripted_pilot(lambda state: jnp.zeros(4))
+    done = fly(task, hold, Px4Plant(fake_px4(f"once:{tmp_path / 'died'}:18"), first=32), 2, 1, 1)
+    assert done.figures["lost"].tolist() == [1.0, 0.0]
+    assert done.figures["success"].tolist()[0] == 0.0
 
 
 # The real one

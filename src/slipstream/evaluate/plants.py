@@ -16,5 +16,7 @@ PLANTS: dict[str, Callable[[PlantSettings], Plant]] = {
         Cascade.of_version(settings.gains), PERFECT if settings.sensors == "perfect" else Instruments()
     ),
     "betaflight": lambda settings: BetaflightPlant(settings.betaflight),
-    "px4": lambda settings: Px4Plant(settings.px4, settings.instances, settings.instance),
+    "px4": lambda settings: Px4Plant(
+        settings.px4, settings.instances, settings.instance, by_estimate=settings.sensors == "real"
+    ),
 }

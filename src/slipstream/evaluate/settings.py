@@ -12,7 +12,8 @@ class PlantSettings:
     """What can be set about plants; each uses what concerns it."""
 
     sensors: Literal["real", "perfect"] = "real"
-    """of mujoco: whether controller and policy fly by noisy, late readings"""
+    """of mujoco: whether controller and policy fly by noisy, late readings; of px4: whether the policy flies by PX4's
+    own estimate, or by the truth as motion capture would tell it"""
     gains: str = "1.17"
     """of mujoco: the version of PX4 whose gains it flies with"""
     px4: str = ""
