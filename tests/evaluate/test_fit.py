@@ -2,6 +2,7 @@
 
 import json
 import math
+import struct
 from dataclasses import replace
 from functools import partial
 
@@ -79,6 +80,54 @@ def test_the_rate_model_has_a_slope_everywhere():
 
     slope = jax.jit(jax.grad(loss))({k: jnp.float32(v) for k, v in model.first.items()})
     assert all(math.isfinite(float(s)) and float(s) != 0.0 for s in slope.values())
+
+
+def log_of(path, tables):
+    """A PX4 log with those tables: microseconds first, then floats or arrays of them by name."""
+
+    def message(kind, body):
+        return struct.pack("<HB", len(body), ord(kind)) + body
+
+    data = b"ULog\x01\x12\x35\x01" + struct.pack("<Q", 0)
+    for name, columns in tables.items():
+        rest = list(columns.items())[1:]
+        fields = "".join(f"float{'[3]' if np.ndim(column) > 1 else ''} {field};" for field, column in rest)
+        data += message("F", f"{name}:uint64_t timestamp;{fields}".encode())
+    for number, (name, columns) in enumerate(tables.items()):
+        data += message("A", struct.pack("<BH", 0, number) + name.encode())
+        stamps, *rest = columns.values()
+        for stamp, values in zip(stamps, np.column_stack(rest), strict=True):
+            data += message("D", struct.pack(f"<HQ{len(values)}f", number, int(stamp), *values))
+    path.write_bytes(data)
+
+
+def test_a_log_gives_the_stretches_in_which_a_velocity_was_commanded(tmp_path):
+    seconds, nan = np.arange(0.0, 30.0, 0.02), float("nan")
+    still, placed = 0.0 * seconds, np.where(seconds < 10.0, 1.0, nan)  # at first a place is commanded
+    north, east = np.sin(seconds), still + 2.0
+    path = tmp_path / "flight.ulg"
+    log_of(
+        path,
+        {
+            "vehicle_local_position": {
+                "timestamp": 1e6 * seconds, "x": still, "y": 2.0 * seconds, "z": still - 5.0,
+                "vx": north, "vy": east, "vz": still + 0.5, "heading": 0.3 * seconds,
+            },
+            "trajectory_setpoint": {
+                "timestamp": 1e6 * seconds, "position": np.stack([placed] * 3, -1),
+                "velocity": np.stack([north, east, still + 0.5], -1), "yawspeed": still + 0.3,
+            },
+        },
+    )  # fmt: skip
+    flights = from_log(path, seconds=4.0)
+    assert flights.flights == 4
+    assert flights.commands.shape == (4, 80, 4)
+    assert np.allclose(flights.commands[..., 0], 2.0, atol=1e-3)  # east
+    assert np.allclose(flights.commands[..., 2], -0.5, atol=1e-3)  # up
+    assert np.allclose(flights.commands[..., 3], -0.3, atol=1e-3)  # to the left
+    assert np.allclose(flights.velocity[..., 0], 2.0, atol=1e-3)
+    assert np.allclose(flights.yaw_rate, -0.3, atol=1e-2)
+    assert (flights.position[:, 0, 0] > 19.0).all()
 
 
 def test_what_is_no_log_is_refused(tmp_path):

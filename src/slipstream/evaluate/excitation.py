@@ -237,6 +237,9 @@ def from_log(path: Path, rate: int = 20, seconds: float = 20.0) -> Recording:
     wanted = np.stack([told[f"velocity[{k}]"] for k in range(3)] + [told["yawspeed"]], -1)
     wanted[:, 3] = np.nan_to_num(wanted[:, 3])
     good: np.ndarray = np.all(np.isfinite(wanted), axis=1)
+    for name in ("position[0]", "position[1]", "position[2]"):
+        # Where a place is commanded, the velocity beside it is not what the vehicle is to fly.
+        good &= ~np.isfinite(told.get(name, np.full(len(when), np.nan)))
     if good.sum() < 2:
         raise PlantError(f"in {path} no velocity is ever commanded; fly it in offboard mode by velocities")
     grid = np.arange(max(when[0], place["timestamp"][0] * 1e-6), when[-1], 1.0 / rate)

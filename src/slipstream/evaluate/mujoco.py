@@ -38,6 +38,8 @@ def library() -> Any:
         import mujoco.rollout
     except ImportError as error:
         raise PlantError('the plant mujoco needs the package: pip install "slipstream[mujoco]"') from error
+    # A wreck that tumbles through a gate's frame makes MuJoCo complain, on the terminal and in a file where one stands.
+    mujoco.set_mju_user_warning(lambda text: None)
     return mujoco
 
 

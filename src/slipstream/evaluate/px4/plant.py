@@ -53,6 +53,8 @@ class Counts:
     failures: list[str] = field(default_factory=list)
     arming: list[float] = field(default_factory=list)
     version: str = ""
+    together: int = 0
+    """PX4s that flew at once"""
 
 
 class Px4Plant:
@@ -140,6 +142,7 @@ class Px4Plant:
         told = parameters(self.vehicle, self.cascade)
         stations: dict[int, Station] = {}
         self.pilots = [Autopilot(self.px4, self.first + k, told, stations) for k in range(count)]
+        self.counts.together = max(self.counts.together, count)
         for pilot in self.pilots:
             pilot.start()
         self._prepare()
@@ -354,7 +357,7 @@ class Px4Plant:
         return {
             "px4": {
                 "version": c.version,
-                "instances": self.instances,
+                "instances": c.together,
                 "steps_per_second": round(c.steps / flown, 1),
                 "times_real_time": round(c.steps / RATE / flown, 2),
                 "missed_replies": c.missed,
