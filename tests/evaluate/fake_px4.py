@@ -1,7 +1,7 @@
 """A program that keeps PX4's side of the bridge: its clock, its silences, its refusals, and enough control to fly.
 
 Started like PX4 (-i INSTANCE -d ETC). FAKE_PX4 names how it misbehaves: die:SECONDS and hang:SECONDS (simulated), mute,
-noarm; once:FILE:SECONDS dies too, but only the first of its kind to come.
+noarm; once:FILE dies soon after it is first told a velocity, but only the first of its kind to come.
 It knows where it is from HIL_STATE_QUATERNION, in place of an estimator.
 """
 
@@ -34,7 +34,7 @@ class Fake:
         self.sensors, self.clock, self.same, self.last_force = 0, 0, 0, None
         self.armed = self.offboard = self.failsafe = False
         self.setpoint, self.setpoint_time = None, -1e9
-        self.place_told, self.place_time = None, -1e9
+        self.place_told, self.place_time, self.flown_time = None, -1e9, 1e9
         self.turns = abs(float(os.environ.get("PX4_PARAM_CA_ROTOR0_KM", "0.05"))) > WEAK
         self.seen, self.fix = 0, False
         self.home, self.place, self.velocity = None, [0.0] * 3, [0.0] * 3
@@ -98,11 +98,9 @@ class Fake:
             sys.exit(4)
         seconds = 1e-6 * now
         kind, _, at = self.fault.partition(":")
-        if kind == "once":
-            file, _, at = at.rpartition(":")
-            if seconds > float(at) and not Path(file).exists():
-                Path(file).touch()
-                sys.exit(7)
+        if kind == "once" and seconds > self.flown_time + 0.2 and not Path(at).exists():
+            Path(at).touch()
+            sys.exit(7)
         if kind == "die" and seconds > float(at):
             sys.exit(7)
         if kind == "hang" and seconds > float(at):
@@ -150,6 +148,8 @@ class Fake:
                         self.setpoint, self.setpoint_time = message, seconds
                         if message.kind is m.SET_POSITION_TARGET:
                             self.place_told, self.place_time = message, seconds
+                            if message["mask"] == 1479:
+                                self.flown_time = min(self.flown_time, seconds)
                 elif message.kind is m.COMMAND_LONG and message["system"] == self.instance + 1:
                     self.obey(message, seconds)
 

@@ -302,9 +302,11 @@ def test_a_machine_slower_than_real_time_loses_nothing(fake_px4, monkeypatch):
 
 
 def test_episodes_after_a_lost_one_are_flown(fake_px4, tmp_path):
-    task = Racing(vehicle="iris", track="ring", time_limit=20.0)
+    task = Racing(vehicle="iris", action="velocity", track="ring", time_limit=1.5)
     hold = scripted_pilot(lambda state: jnp.zeros(4))
-    done = fly(task, hold, Px4Plant(fake_px4(f"once:{tmp_path / 'died'}:18"), first=32), 2, 1, 1)
+    plant = Px4Plant(fake_px4(f"once:{tmp_path / 'died'}"), instances=1, first=32)
+    done = fly(task, hold, plant, 2, 1, 1)
+    assert len(plant.figures()["px4"]["failures"]) == 1, plant.figures()
     assert done.figures["lost"].tolist() == [1.0, 0.0]
     assert done.figures["success"].tolist()[0] == 0.0
 
