@@ -26,7 +26,8 @@ demo: setup
 	else $(BIN)/slipstream pipeline racing-demo --run runs/demo; fi
 
 test: setup $(FIRMWARE)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not learning and not alone'
+	$(BIN)/python -m pytest -m alone
 
 test-learning: setup
 	$(BIN)/python -m pytest -m learning --durations=0

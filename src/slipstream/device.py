@@ -56,3 +56,15 @@ def mesh(devices: int | None = None) -> Mesh:
     if devices is not None and not 1 <= devices <= len(have):
         raise ValueError(f"{devices} devices were asked for, but this machine shows {len(have)}")
     return Mesh(have[: devices or len(have)], (AXIS,))
+
+
+def free_memory() -> int | None:
+    """Bytes that are free where training runs, on all devices together; None if nobody can tell."""
+    told = [gpu.memory_stats() for gpu in jax.devices() if gpu.platform != "cpu"]
+    if told:
+        return sum(s["bytes_limit"] - s["bytes_in_use"] for s in told if s and "bytes_limit" in s) or None
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return None
+    rows = (line.split() for line in meminfo.read_text().splitlines())
+    return next((int(row[1]) * 1024 for row in rows if row[0] == "MemAvailable:"), None)

@@ -77,6 +77,8 @@ class Spec:
     """Steps from one picture to the next; in between the last one stands."""
     insight: int = 0
     """How many numbers only a critic sees, in training: then the task has `insight`."""
+    things: tuple[int, int] = (0, 0)
+    """If the last numbers an agent sees are so many things of so many numbers each: the last tells if there is one."""
 
 
 @runtime_checkable
@@ -125,6 +127,15 @@ class Rejoining(Env[S], Protocol[S]):
 
     def rejoin(self, state: S, newcomers: Any, who: Bool[Array, "agents"]) -> S:
         """The state in which the agents `who` have started anew; where the world has ended, they have ended with it."""
+        ...
+
+
+@runtime_checkable
+class Growing(Env[S], Protocol[S]):
+    """A task that begins with easier worlds."""
+
+    def at(self, share: Float[Array, ""]) -> Env[S]:
+        """The task after that share of a training."""
         ...
 
 

@@ -5,7 +5,15 @@ import typing
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from .learn.ac_iqn import AcIqn
+from .learn.ddpg import Ddpg, Td3
+from .learn.dqn import Dqn
+from .learn.iqn import Iqn
 from .learn.ppo import Ppo
+from .learn.pqn import Pqn
+from .learn.rainbow import Rainbow
+from .learn.sac import Sac
+from .tasks.marine import Marine
 from .tasks.racing import Racing
 from .tasks.survey import Survey
 from .words import nearest
@@ -13,8 +21,11 @@ from .words import nearest
 Task = TypeVar("Task")
 Learner = TypeVar("Learner")
 
-TASKS: dict[str, type] = {"racing": Racing, "survey": Survey}
-LEARNERS: dict[str, type] = {"ppo": Ppo}
+TASKS: dict[str, type] = {"racing": Racing, "survey": Survey, "marine": Marine}
+LEARNERS: dict[str, type] = {
+    "ppo": Ppo, "pqn": Pqn, "dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn, "ddpg": Ddpg, "td3": Td3, "sac": Sac,
+    "ac-iqn": AcIqn,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -136,6 +147,24 @@ survey = Experiment(
     steps=2_000_000,
 )
 
+fast_learning: dict[str, Any] = {
+    "worlds": 64, "length": 4, "learns": 8, "batch": 512, "capacity": 1_000_000, "warmup": 20_000, "steps": 3,
+    "rate": 1e-3, "rate_end": 0.05, "norm": True, "hidden": (128, 128), "follow": 0.01,
+}  # fmt: skip
+"""Many worlds, large batches and layer norm: what suits a batched simulator."""
+
+icra = Marine(
+    vessels=5, buoys=6, vehicle="dot", space="discrete", slots=10, reach=15.0, noise=0.0, rules=False, size=50.0,
+    distance=30.0, first_distance=20.0, vortices=6, step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
+)  # fmt: skip
+iros = Marine(
+    vessels=1, first_vessels=1, buoys=8, vehicle="dot", space="discrete", sensing="sonar", reach=10.0, rules=False,
+    size=50.0, distance=30.0, first_distance=20.0, buoy_radius=(1.0, 3.0), vortices=6, control_dt=1.0,
+    step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
+)  # fmt: skip
+choosing = Marine(space="discrete")
+marine = Experiment(task=Marine(), learner=AcIqn(**fast_learning, explore=0.3), steps=1_500_000)
+
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
     "racing-demo": replace(racing, steps=48_000_000),
@@ -157,5 +186,15 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
         learner=replace(survey.learner, block=16),
         steps=600_000,
     ),
+    "marine": marine,
+    "marine-sac": replace(marine, learner=Sac(**fast_learning)),
+    "marine-td3": replace(marine, learner=Td3(**fast_learning)),
+    "marine-ddpg": replace(marine, learner=Ddpg(**fast_learning)),
+    "marine-iqn": replace(marine, task=choosing, learner=Iqn(**fast_learning)),
+    "marine-rainbow": replace(marine, task=choosing, learner=Rainbow(**fast_learning)),
+    "marine-dqn": replace(marine, task=choosing, learner=Dqn(**fast_learning)),
+    "marine-pqn": replace(marine, task=choosing, learner=Pqn(worlds=256, trace=0.9), steps=6_000_000),
+    "marine-icra": replace(marine, task=icra, learner=Iqn(**fast_learning, adaptive=10.0)),
+    "marine-iros": replace(marine, task=iros, learner=Iqn(**fast_learning, adaptive=10.0)),
 }
 """What `slipstream train` knows by name."""

@@ -65,6 +65,7 @@ def train(
     began = time.perf_counter()
     experiment = run.experiment
     trainer = trainer_of(experiment)
+    check_memory(trainer)
     chunk_steps = trainer.chunk_length * experiment.learner.samples
     total = trainer.updates * experiment.learner.samples
     step, before = 0, 0.0
@@ -107,6 +108,17 @@ def train(
     if saved_step is None and not run.steps:
         run.save(step, state, keep=KEEP, seconds=look.seconds, skill=None)
     return look
+
+
+def check_memory(trainer: Trainer) -> None:
+    """Refuse a training whose state does not fit into what is free, before any of it is made."""
+    needed = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(trainer.shape))
+    free = device.free_memory()
+    if free is not None and needed > 0.9 * free:
+        raise TrainingError(
+            f"this training keeps {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free. "
+            "Set --learner.capacity (rows of the replay) or --learner.worlds lower."
+        )
 
 
 def begun(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:

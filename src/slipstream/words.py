@@ -1,7 +1,7 @@
 """What an error says to help: the nearest valid choice."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -11,3 +11,9 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         return ""
     near = difflib.get_close_matches(name, choices, n=1, cutoff=0.4)
     return (f"; did you mean '{near[0]}'?" if near else "") + f" (choose from {', '.join(choices)})"
+
+
+def known(kind: str, name: str, choices: Collection[str]) -> None:
+    """Refuse a name that is none of the choices."""
+    if name not in choices:
+        raise ValueError(f"there is no {kind} '{name}'{nearest(name, choices)}")

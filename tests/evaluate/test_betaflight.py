@@ -22,6 +22,8 @@ from slipstream.tasks.racing import Racing
 
 HOVER = racer.mass * GRAVITY
 
+pytestmark = pytest.mark.alone
+
 
 def there():
     try:

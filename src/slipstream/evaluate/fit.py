@@ -25,6 +25,7 @@ from ..dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation
 from ..dynamics.velocity import Glide, Handling, drawn_to
 from ..experiment import Experiment
 from ..geometry import Quat, Vec2, Vec3
+from ..learn.off_policy import huber
 from ..run import finite, write_text
 from ..tasks.racing import Racing
 from ..tasks.survey import Survey
@@ -137,11 +138,8 @@ class RateModel:
 
 # Fitting
 
-
-def huber(x: Array, width: float = 0.3) -> Array:
-    """Square near zero, straight far out: one bad stretch does not decide."""
-    size = jnp.abs(x)
-    return jnp.where(size < width, 0.5 * x * x, width * (size - 0.5 * width))
+WIDTH = 0.3
+"""Errors beyond this count straight and no longer by their square: one bad stretch does not decide."""
 
 
 def flown(model: Model, numbers: dict[str, Any], start: Any, commands: Any) -> tuple[Any, Array]:
@@ -211,12 +209,12 @@ def fit(
         logs, starts = variables
         numbers = {k: jnp.exp(v) for k, v in logs.items()}
         ends, seen = jax.vmap(partial(flown, model, numbers))(starts, commands)
-        fitted = jnp.mean(jnp.sum(huber(seen - wanted), -1))
+        fitted = jnp.mean(jnp.sum(huber(seen - wanted, WIDTH), -1))
         gaps = jnp.float32(0.0)
         if shots > 1:
             for end, start in zip(jax.tree.leaves(ends), jax.tree.leaves(starts), strict=True):
                 end, start = end.reshape(-1, shots), start.reshape(-1, shots)
-                gaps = gaps + jnp.mean(huber((end[:, :-1] - start[:, 1:]) * 0.3))
+                gaps = gaps + jnp.mean(huber((end[:, :-1] - start[:, 1:]) * 0.3, WIDTH))
         return fitted + gaps / length
 
     schedule = optax.cosine_decay_schedule(rate, iterations, 0.02)
@@ -269,7 +267,7 @@ def uncertainty(
     slopes = jax.jit(jax.vmap(jax.jacfwd(residuals), in_axes=(None, 0, 0, 0)))(theta, start, commands, wanted)
     off = jax.jit(jax.vmap(residuals, in_axes=(None, 0, 0, 0)))(theta, start, commands, wanted)
     slopes, off = np.asarray(slopes, float), np.asarray(off, float)
-    weight = np.minimum(1.0, 0.3 / np.maximum(np.abs(off), 1e-9))
+    weight = np.minimum(1.0, WIDTH / np.maximum(np.abs(off), 1e-9))
     curvature = np.einsum("erp,er,erq->epq", slopes, weight, slopes)
     pull = np.einsum("erp,er->ep", slopes, weight * off)
     total = curvature.sum(0)

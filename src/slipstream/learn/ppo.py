@@ -16,7 +16,7 @@ from ..policy.actor_critic import ActorCritic
 from ..policy.nets import ACTIVATIONS, EYES, Normaliser
 from ..struct import struct
 from .returns import advantages
-from .rollout import Moment, Seen, Tally, noticed, rollout
+from .rollout import Moment, Seen, Tally, mean, noticed, rollout, started
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -139,12 +139,9 @@ class Ppo:
         policy = ActorCritic.init(
             weights, env.spec, self.hidden, self.activation, self.shared, self.spread, self.eyes, self.guess > 0.0
         )
-        seed = jnp.asarray(seed, jnp.uint32)
-        agents = env.spec.agents
-        own = jax.vmap(partial(Chance.of, seed ^ jnp.uint32(0x5EED)))
-        chances = own(worlds) if agents == 1 else jax.vmap(own)(worlds[:, None] * agents + jnp.arange(agents))
+        states, chances = started(env, seed, worlds)
         return PpoState(
-            worlds=jax.vmap(lambda world: env.reset(Chance.of(seed, world)))(worlds),
+            worlds=states,
             chances=chances,
             policy=policy,
             optimiser=self._adam.init(trainable(policy)),
@@ -346,10 +343,3 @@ def trainable(policy: ActorCritic) -> tuple[Any, ...]:
 def with_trainable(policy: ActorCritic, weights: tuple[Any, ...]) -> ActorCritic:
     trunk, actor, critic, log_std, eyes, guesser = weights
     return replace(policy, trunk=trunk, actor=actor, critic=critic, log_std=log_std, eyes=eyes, guesser=guesser)
-
-
-def mean(x: Array, valid: Array, axis: str | None) -> Float[Array, ""]:
-    """The mean over what is valid, on all devices."""
-    sums = jnp.sum(jnp.where(valid, x, 0.0)), jnp.sum(valid)
-    total, count = jax.lax.psum(sums, axis) if axis else sums
-    return total / jnp.maximum(count, 1)

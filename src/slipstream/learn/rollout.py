@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..chance import Chance
 from ..env import Env, Fresh, Picture, Seeing, State, Telling, advance, prepare
@@ -53,6 +53,25 @@ class Seen:
 
     frame: Picture
     sight: Float[Array, "*b e"]  # what the policy made of it
+
+
+def started(env: Env[S], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> tuple[S, Chance]:
+    """Worlds of those numbers at their first start, and a generator for every agent's exploration.
+
+    Both are the same for a world wherever it lives.
+    """
+    seed = jnp.asarray(seed, jnp.uint32)
+    agents = env.spec.agents
+    own = jax.vmap(partial(Chance.of, seed ^ jnp.uint32(0x5EED)))
+    chances = own(worlds) if agents == 1 else jax.vmap(own)(worlds[:, None] * agents + jnp.arange(agents))
+    return jax.vmap(lambda world: env.reset(Chance.of(seed, world)))(worlds), chances
+
+
+def mean(x: Array, valid: Array, axis: str | None) -> Float[Array, ""]:
+    """The mean over what is valid, on all devices."""
+    sums = jnp.sum(jnp.where(valid, x, 0.0)), jnp.sum(valid)
+    total, count = jax.lax.psum(sums, axis) if axis else sums
+    return total / jnp.maximum(count, 1)
 
 
 def rollout(

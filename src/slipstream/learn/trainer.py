@@ -11,7 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from ..device import AXIS
-from ..env import Env, Spec
+from ..env import Env, Growing, Spec
 from .rollout import Tally
 
 Metrics = dict[str, Float[Array, ""]]
@@ -113,7 +113,8 @@ class Trainer:
 
     def _update(self, train: Any) -> tuple[Any, tuple[Metrics, Tally]]:
         share = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
-        train, metrics, tally = self.learner.update(self.env, train, share, AXIS)
+        env = self.env.at(share) if isinstance(self.env, Growing) else self.env
+        train, metrics, tally = self.learner.update(env, train, share, AXIS)
         return train, (metrics, tally)
 
     def _chunk(self, train: Any) -> tuple[Any, Metrics, Tally]:

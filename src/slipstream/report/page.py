@@ -12,8 +12,9 @@ from markupsafe import Markup
 from .. import __version__
 from ..evaluate.episode import Episode, figures_of
 from ..run import Run, finite, write_text
+from ..tasks.marine import Marine
 from ..tasks.survey import Survey
-from . import charts, parity, race, survey
+from . import charts, marine, parity, race, survey
 from .words import Words
 
 TEMPLATE = """<!doctype html>
@@ -80,7 +81,7 @@ def page(run: Run) -> str:
     profile = profile_of(run)
     figures = figures_of(run, "fast") if "fast" in summaries else {}
     episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
-    told: Any = survey if isinstance(experiment.task, Survey) else race
+    told: Any = {Survey: survey, Marine: marine}.get(type(experiment.task), race)
     words: Words = told.words(experiment.task)
     million = [row["step"] / 1e6 for row in metrics]
     environment = jinja2.Environment(autoescape=True)

@@ -11,8 +11,9 @@ from PIL import Image
 
 from ..evaluate.episode import Episode
 from ..run import Run, RunError
+from ..tasks.marine import Marine
 from ..tasks.survey import Survey
-from . import race, survey
+from . import marine, race, survey
 
 FPS = 25
 
@@ -40,6 +41,8 @@ def film(
     task = run.experiment.task
     if isinstance(task, Survey):
         canvas, frames = survey_canvas(run, task.exam(), Episode.load(paths[0]), seconds)
+    elif isinstance(task, Marine):
+        canvas, frames = marine_canvas(run, task.exam(), [Episode.load(path) for path in paths], seconds)
     else:
         canvas, frames = race_canvas(run, [Episode.load(path) for path in paths], seconds)
     target = run.folder / "videos" / f"{plant}.mp4"
@@ -66,6 +69,14 @@ def survey_canvas(run: Run, task: Survey, episode: Episode, seconds: float) -> t
     rate = (rows[-1].get("steps_per_second") or 0.0) * task.agents if rows else 0.0
     footer = f"trained at {rate:,.0f} drone-steps a second, learning included"
     return survey.Canvas(task, episode, run.name, frames, FPS, pace, footer), frames
+
+
+def marine_canvas(run: Run, task: Marine, episodes: list[Episode], seconds: float) -> tuple[Canvas, int]:
+    """The world in which vessels had to yield longest."""
+    episode = marine.hardest(episodes)[0]
+    length = episode.length * episode.control_dt
+    pace = max(1.0, float(np.ceil(length / seconds)))
+    return marine.Canvas(task, episode, run.name, FPS, pace), int(length / pace * FPS)
 
 
 def encode(target: Path, canvas: Canvas, frames: int, watch: Callable[[int, int], None]) -> None:

@@ -20,7 +20,7 @@ from ...geometry import Flag, Quat, Scalar, Vec3, heading, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.scene import Scene
 from ...struct import struct
-from ...words import nearest
+from ...words import known
 from .scene import eye, race_scene
 from .track import OPENING, TRACKS, Gate, GeneratedTrack, Track, gate_at
 
@@ -55,12 +55,6 @@ class Race:
 
 
 RaceState = State[RaceWorld, Flight, Race]
-
-
-def known(kind: str, name: str, table: Mapping[str, Any]) -> None:
-    """Refuse a name that is not in the table."""
-    if name not in table:
-        raise ValueError(f"there is no {kind} '{name}'{nearest(name, table)}")
 
 
 @dataclass(frozen=True)
@@ -150,9 +144,9 @@ class Racing:
         known("track", self.track, TRACKS)
         known("vehicle", self.vehicle, VEHICLES)
         known("action", self.action, CONTROLS)
-        known("observation", self.observation, dict.fromkeys(("body", "original")))
-        known("action space", self.space, dict.fromkeys(("box", "discrete", "multidiscrete")))
-        known("model", self.model, dict.fromkeys(("fast", "cascade")))
+        known("observation", self.observation, ("body", "original"))
+        known("action space", self.space, ("box", "discrete", "multidiscrete"))
+        known("model", self.model, ("fast", "cascade"))
         known("kind of start", self.starts, dict.fromkeys(("gates", "line", "grid")))
         if self.physics_rate % self.control_rate:
             raise ValueError(

@@ -1,0 +1,1 @@
+"""Between other libraries' environments and ours."""

@@ -1,0 +1,146 @@
+"""Deep Q-learning for choices, with Rainbow's parts as switches: double, dueling, n-step, priorities, noise, atoms."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..chance import Chance
+from ..env import Box, Env, Spec
+from ..policy.nets import Normaliser
+from ..policy.values import Choices, Heads, Torso
+from ..struct import struct
+from .off_policy import OffPolicy, greedy_or_random, huber, weighted
+from .replay import Rows
+
+
+@struct
+class QPolicy:
+    """What every choice is worth; the best one is taken."""
+
+    normaliser: Normaliser
+    torso: Torso
+    heads: Heads
+    choices: Choices
+    support: Float[Array, "atoms"]  # returns that the atoms of a distribution stand for; one 1 without a distribution
+
+    @property
+    def weights(self) -> Any:
+        return self.torso, self.heads
+
+    def having(self, weights: Any) -> "QPolicy":
+        return replace(self, torso=weights[0], heads=weights[1])
+
+    def raw(self, observation: Array, noise: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:
+        """For every choice its value, or the logits of its distribution."""
+        return self.heads(self.torso(observation), noise)
+
+    def values(self, raw: Float[Array, "*b h a"]) -> Float[Array, "*b h"]:
+        if self.support.shape[0] == 1:
+            return raw[..., 0]
+        return jnp.sum(jax.nn.softmax(raw) * self.support, -1)
+
+    def start(self) -> None:
+        """No memory."""
+
+    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
+        return self.choices.best(self.values(self.raw(self.normaliser(observation)))), memory
+
+
+@dataclass(frozen=True)
+class Dqn(OffPolicy):
+    """Settings of deep Q-learning."""
+
+    double: bool = True
+    """choose by the learned network what the target network values"""
+    dueling: bool = False
+    noisy: float = 0.0
+    """spread of weights that tremble in place of random actions; 0 is none"""
+    atoms: int = 1
+    """of the distribution of returns; 1 is its mean only"""
+    lowest: float = -20.0
+    """return of the first atom, and of the last"""
+    highest: float = 60.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.atoms < 1 or self.noisy < 0.0 or self.lowest >= self.highest:
+            raise ValueError("atoms are at least 1, noisy not negative, and lowest is below highest")
+
+    def check_action(self, spec: Spec) -> None:
+        if isinstance(spec.action, Box):
+            name = type(self).__name__.lower()
+            raise ValueError(f"{name} chooses between actions; for numbers take sac, td3, ddpg, ac-iqn or ppo")
+
+    def build(self, key: PRNGKeyArray, env: Env[Any]) -> QPolicy:
+        spec, choices = env.spec, Choices.of(env.spec.action)
+        first, second = jax.random.split(key)
+        support = jnp.linspace(self.lowest, self.highest, self.atoms) if self.atoms > 1 else jnp.ones(1)
+        return QPolicy(
+            Normaliser.of(spec.observation),
+            Torso.init(first, spec, self.hidden, self.norm),
+            Heads.init(second, self.hidden[-1], choices.heads, self.atoms, self.dueling, self.noisy),
+            choices,
+            support,
+        )
+
+    def choose(self, policy: QPolicy, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray) -> Any:
+        raw = self._raw(policy, policy.normaliser(observation), noise if self.noisy else None)
+        best = policy.choices.best(policy.values(raw))
+        share = explore * 0.0 if self.noisy else explore
+        return greedy_or_random(best, chances, share, policy.choices.random, observation.ndim - 1)
+
+    def _raw(self, policy: QPolicy, observation: Array, noise: PRNGKeyArray | None) -> Array:
+        policy, observation = self.computed((policy, observation))
+        return policy.raw(observation, noise).astype(jnp.float32)
+
+    def loss(self, policy: QPolicy, target: QPolicy, rows: Rows, key: PRNGKeyArray, share: Array) -> tuple[Array, Any]:
+        choices = policy.choices
+        keys = jax.random.split(key, 3) if self.noisy else (None, None, None)
+        now, then = self._raw(policy, rows.observation, keys[0]), self._raw(target, rows.following, keys[1])
+        picking = jax.lax.stop_gradient(self._raw(policy, rows.following, keys[2])) if self.double else then
+        then = jax.lax.stop_gradient(then)
+        taken = choices.numbers(rows.action)
+        mine, picked, theirs = (
+            self._split(choices, now),
+            choices.split(policy.values(picking)),
+            self._split(choices, then),
+        )
+        losses = errors = jnp.zeros_like(rows.reward)
+        for own, action, by, after in zip(mine, taken, picked, theirs, strict=True):
+            chosen = chosen_of(own, action)
+            following = chosen_of(after, jnp.argmax(by, -1))
+            if self.atoms == 1:
+                error = chosen[..., 0] - (rows.reward + rows.discount * following[..., 0])
+                losses, errors = losses + huber(error), errors + jnp.abs(error)
+            else:
+                wanted = projected(jax.nn.softmax(following), rows.reward, rows.discount, policy.support)
+                cross = -jnp.sum(wanted * jax.nn.log_softmax(chosen), -1)
+                losses, errors = losses + cross, errors + cross
+        count = len(mine)
+        value = jnp.mean(jnp.stack([jnp.mean(jnp.max(part, -1)) for part in picked]))
+        loss = weighted(losses / count, rows)
+        return loss, (errors / count, {"loss": loss, "value": value})
+
+    def _split(self, choices: Choices, raw: Float[Array, "b h a"]) -> list[Float[Array, "b n a"]]:
+        parts = choices.split(jnp.swapaxes(raw, -1, -2))
+        return [jnp.swapaxes(part, -1, -2) for part in parts]
+
+
+def chosen_of(values: Float[Array, "b n a"], action: Array) -> Float[Array, "b a"]:
+    """Of every row the values of its action."""
+    return jnp.take_along_axis(values, action[:, None, None], axis=1)[:, 0]
+
+
+def projected(
+    chances: Float[Array, "b a"], reward: Float[Array, "b"], discount: Float[Array, "b"], support: Float[Array, "a"]
+) -> Float[Array, "b a"]:
+    """A distribution of returns after a reward and a discount, on the same atoms: what falls between two is shared."""
+    low, high, count = support[0], support[-1], support.shape[0]
+    width = (high - low) / (count - 1)
+    moved = jnp.clip(reward[:, None] + discount[:, None] * support, low, high)
+    # Every atom takes from those that land within one width of it.
+    near = 1.0 - jnp.abs(moved[:, None, :] - support[:, None]) / width
+    return jnp.sum(jnp.clip(near, 0.0, 1.0) * chances[:, None, :], -1)

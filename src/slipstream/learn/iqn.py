@@ -1,0 +1,152 @@
+"""Implicit quantile networks: the whole distribution of returns, and choices by any part of it."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..chance import Chance
+from ..env import Box, Env, Spec
+from ..policy.nets import Linear, Normaliser
+from ..policy.values import Choices, Heads, Quantiles, Torso
+from ..struct import static, struct
+from .off_policy import OffPolicy, greedy_or_random, quantile_loss, weighted
+from .replay import Rows
+
+
+@struct
+class Risk:
+    """Which part of the distribution counts: its worst share, fixed or by how near the nearest thing is."""
+
+    share: float = static()
+    adaptive: float = static()  # metres within which the share falls with the distance; 0 is never
+
+    def of(self, near: Array | None, shape: tuple[int, ...]) -> Float[Array, "*b"]:
+        if not self.adaptive or near is None:
+            return jnp.full(shape, self.share)
+        return self.share * jnp.clip(near / self.adaptive, 0.05, 1.0)
+
+
+@struct
+class IqnPolicy:
+    """What every choice is worth at any share of the distribution of its returns."""
+
+    normaliser: Normaliser
+    torso: Torso
+    quantiles: Quantiles
+    hidden: Linear
+    heads: Heads
+    choices: Choices
+    risk: Risk
+    task: Any = static()  # says how near things are, for a risk that adapts
+    looks: int = static()  # shares looked at to act
+
+    @property
+    def weights(self) -> Any:
+        return self.torso, self.quantiles, self.hidden, self.heads
+
+    def having(self, weights: Any) -> "IqnPolicy":
+        torso, quantiles, hidden, heads = weights
+        return replace(self, torso=torso, quantiles=quantiles, hidden=hidden, heads=heads)
+
+    def raw(self, observation: Array, shares: Float[Array, "*b k"]) -> Float[Array, "*b k h"]:
+        """Of normalised observations, the returns of every choice at those shares."""
+        looked = self.quantiles(self.torso(observation), shares)
+        return self.heads(jax.nn.relu(self.hidden(looked)))[..., 0]
+
+    def values(self, observation: Array) -> Float[Array, "*b h"]:
+        """Of observations as they are, the mean over the part of the distribution that counts."""
+        near = self.task.nearness(observation) if self.risk.adaptive else None
+        part = self.risk.of(near, observation.shape[:-1])
+        shares = (jnp.arange(self.looks) + 0.5) / self.looks * part[..., None]
+        return jnp.mean(self.raw(self.normaliser(observation), shares), -2)
+
+    def start(self) -> None:
+        """No memory."""
+
+    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
+        return self.choices.best(self.values(observation)), memory
+
+
+@dataclass(frozen=True)
+class Iqn(OffPolicy):
+    """Settings of implicit quantile networks."""
+
+    shares: int = 8
+    """of the distribution, looked at for each row; and as many of its target's"""
+    width: float = 1.0
+    """errors below this count by their square: smaller is truer to the distribution, larger is smoother"""
+    looks: int = 16
+    """to act"""
+    cvar: float = 1.0
+    """the worst share of the distribution that counts for choosing; 1 is all of it"""
+    adaptive: float = 0.0
+    """metres within which that share falls with the distance to the nearest thing; 0 is never"""
+    double: bool = True
+    dueling: bool = False
+    risk: Literal["act", "learn"] = "act"
+    """whether caution is for acting only, or also for the choices that are learned from"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.shares, self.looks) < 1 or not 0.0 < self.cvar <= 1.0 or self.adaptive < 0.0 or self.width <= 0.0:
+            raise ValueError(
+                "shares and looks are at least 1, cvar lies in (0, 1], adaptive is not negative, width positive"
+            )
+
+    def check_action(self, spec: Spec) -> None:
+        if isinstance(spec.action, Box):
+            raise ValueError("iqn chooses between actions; for numbers take ac-iqn, sac, td3, ddpg or ppo")
+
+    def build(self, key: PRNGKeyArray, env: Env[Any]) -> IqnPolicy:
+        if self.adaptive and not hasattr(env, "nearness"):
+            raise ValueError("this task does not say how near things are; set learner.adaptive to 0")
+        spec, choices = env.spec, Choices.of(env.spec.action)
+        keys, size = jax.random.split(key, 4), self.hidden[-1]
+        return IqnPolicy(
+            Normaliser.of(spec.observation),
+            Torso.init(keys[0], spec, self.hidden[:-1] or self.hidden, self.norm),
+            Quantiles.init(keys[1], (self.hidden[:-1] or self.hidden)[-1]),
+            Linear.init(keys[2], (self.hidden[:-1] or self.hidden)[-1], size, 2.0**0.5),
+            Heads.init(keys[3], size, choices.heads, 1, self.dueling),
+            choices,
+            Risk(self.cvar, self.adaptive),
+            env if self.adaptive else None,
+            self.looks,
+        )
+
+    def choose(
+        self, policy: IqnPolicy, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray
+    ) -> Any:
+        best = policy.choices.best(policy.values(observation))
+        return greedy_or_random(best, chances, explore, policy.choices.random, observation.ndim - 1)
+
+    def _raw(self, policy: IqnPolicy, observation: Array, shares: Array) -> Array:
+        policy, observation, shares = self.computed((policy, observation, shares))
+        return policy.raw(observation, shares).astype(jnp.float32)
+
+    def loss(
+        self, policy: IqnPolicy, target: IqnPolicy, rows: Rows, key: PRNGKeyArray, share: Array
+    ) -> tuple[Array, Any]:
+        choices, count = policy.choices, rows.reward.shape[0]
+        first, second = (jax.random.uniform(k, (count, self.shares)) for k in jax.random.split(key))
+        now = self._raw(policy, rows.observation, first)
+        then = jax.lax.stop_gradient(self._raw(target, rows.following, second))
+        caution = self.cvar if self.risk == "learn" else 1.0
+        picking = self._raw(policy if self.double else target, rows.following, second * caution)
+        picking = jax.lax.stop_gradient(picking)
+        taken = choices.numbers(rows.action)
+        picked = choices.split(jnp.mean(picking, -2))
+        losses = errors = jnp.zeros_like(rows.reward)
+        for own, action, by, after in zip(choices.split(now), taken, picked, choices.split(then), strict=True):
+            chosen = jnp.take_along_axis(own, action[:, None, None], -1)[..., 0]
+            following = jnp.take_along_axis(after, jnp.argmax(by, -1)[:, None, None], -1)[..., 0]
+            wanted = rows.reward[:, None] + rows.discount[:, None] * following
+            losses = losses + quantile_loss(chosen, first, wanted, self.width)
+            errors = errors + jnp.abs(jnp.mean(chosen, -1) - jnp.mean(wanted, -1))
+        heads = len(choices.heads)
+        value = jnp.mean(jnp.stack([jnp.mean(jnp.max(part, -1)) for part in picked]))
+        loss = weighted(losses / heads, rows)
+        return loss, (errors / heads, {"loss": loss, "value": value})

@@ -1,0 +1,15 @@
+"""Rainbow: deep Q-learning with all its parts switched on. Each can be switched off."""
+
+from dataclasses import dataclass
+
+from .dqn import Dqn
+
+
+@dataclass(frozen=True)
+class Rainbow(Dqn):
+    """Settings of Rainbow."""
+
+    dueling: bool = True
+    noisy: float = 0.5
+    atoms: int = 51
+    prioritised: bool = True

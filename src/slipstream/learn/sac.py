@@ -1,0 +1,130 @@
+"""Soft actor-critic: numbers drawn from a distribution that is kept as wide as its reward allows."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..chance import Chance
+from ..env import Box, Env
+from ..policy.deterministic import Actor, Critic, critics
+from ..policy.nets import Normaliser
+from ..struct import struct
+from .ddpg import Ddpg
+from .off_policy import huber, weighted
+from .replay import Rows
+
+LOW, HIGH = -5.0, 1.0
+"""Between which the logarithm of the spread stays."""
+
+
+@struct
+class SoftPolicy:
+    """A squashed Gaussian; its middle is taken when it does not explore."""
+
+    normaliser: Normaliser
+    actor: Actor
+    critics: tuple[Critic, ...]
+    log_heat: Float[Array, ""]  # what a nat of entropy is worth
+
+    @property
+    def weights(self) -> Any:
+        return self.actor, self.critics, self.log_heat
+
+    def having(self, weights: Any) -> "SoftPolicy":
+        return replace(self, actor=weights[0], critics=weights[1], log_heat=weights[2])
+
+    def spread(self, observation: Array) -> tuple[Array, Array]:
+        """Of normalised observations, mean and logarithm of the spread before squashing."""
+        mean, log_std = jnp.split(self.actor(observation), 2, -1)
+        return mean, LOW + 0.5 * (HIGH - LOW) * (jnp.tanh(log_std) + 1.0)
+
+    def start(self) -> None:
+        """No memory."""
+
+    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
+        return jnp.tanh(self.spread(self.normaliser(observation))[0]), memory
+
+
+@dataclass(frozen=True)
+class Sac(Ddpg):
+    """Settings of soft actor-critic."""
+
+    twin: bool = True
+    explore: float = 0.0
+    explore_end: float = 0.0
+    noise: float = 0.0
+    heat: float = 0.1
+    """what a nat of entropy is worth at the start"""
+    entropy: float = -0.5
+    """entropy aimed at, for each number of an action; the heat is tuned for it"""
+    tune: bool = True
+    """whether the heat is tuned"""
+
+    def build(self, key: PRNGKeyArray, env: Env[Any]) -> SoftPolicy:  # pyright: ignore[reportIncompatibleMethodOverride]
+        spec = env.spec
+        assert isinstance(spec.action, Box)
+        first, second = jax.random.split(key)
+        return SoftPolicy(
+            Normaliser.of(spec.observation),
+            Actor.init(first, spec, self.hidden, 2 * spec.action.size, self.norm),
+            critics(second, 1 + self.twin, spec, self.hidden, self.norm),
+            jnp.float32(math.log(self.heat)),
+        )
+
+    def choose(self, policy: Any, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray) -> Any:
+        mean, log_std = self._spread(policy, policy.normaliser(observation))
+
+        def one(mean: Array, log_std: Array, chance: Chance) -> tuple[Array, Chance]:
+            parts = []
+            for k in range(mean.shape[-1]):
+                part, chance = chance.normal()
+                parts.append(jnp.tanh(mean[k] + jnp.exp(log_std[k]) * part))
+            return jnp.stack(parts), chance
+
+        for _ in range(observation.ndim - 1):
+            one = jax.vmap(one)
+        return one(mean, log_std, chances)
+
+    def _spread(self, policy: SoftPolicy, observation: Array) -> tuple[Array, Array]:
+        policy, observation = self.computed((policy, observation))
+        return jax.tree.map(lambda x: x.astype(jnp.float32), policy.spread(observation))
+
+    def loss(self, policy: Any, target: Any, rows: Rows, key: PRNGKeyArray, share: Array) -> tuple[Array, Any]:
+        first, second = jax.random.split(key)
+        heat = jax.lax.stop_gradient(jnp.exp(policy.log_heat))
+        following, log_prob = drawn(*self._spread(policy, rows.following), first)
+        values = [self._worth(critic, rows.following, following) for critic in target.critics]
+        wanted = rows.reward + rows.discount * (jnp.min(jnp.stack(values), 0) - heat * log_prob)
+        wanted = jax.lax.stop_gradient(wanted)
+        off = [self._worth(critic, rows.observation, rows.action) - wanted for critic in policy.critics]
+        critic_loss = weighted(sum(huber(error) for error in off), rows)  # pyright: ignore[reportArgumentType]
+        action, log_prob = drawn(*self._spread(policy, rows.observation), second)
+        still = jax.lax.stop_gradient(policy.critics)
+        worth = jnp.min(jnp.stack([self._worth(critic, rows.observation, action) for critic in still]), 0)
+        actor_loss = weighted(heat * log_prob - worth, rows)
+        wide = jax.lax.stop_gradient(log_prob + self.entropy * action.shape[-1])
+        heat_loss = -weighted(policy.log_heat * wide, rows) if self.tune else 0.0
+        metrics = {
+            "loss": critic_loss,
+            "value": weighted(worth, rows),
+            "heat": heat,
+            "entropy": -weighted(log_prob, rows),
+        }
+        return critic_loss + actor_loss + heat_loss, (off[0], metrics)
+
+    def passed(self, step: Any, count: Array) -> Any:
+        return step
+
+
+def drawn(mean: Array, log_std: Array, key: PRNGKeyArray) -> tuple[Float[Array, "b a"], Float[Array, "b"]]:
+    """Squashed actions, and the logarithm of their density."""
+    noise = jax.random.normal(key, mean.shape)
+    raw = mean + jnp.exp(log_std) * noise
+    log_prob = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi)
+    # log(1 − tanh²) in the form that does not lose its digits far out.
+    squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
+    return jnp.tanh(raw), jnp.sum(log_prob - squash, -1)

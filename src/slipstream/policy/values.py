@@ -1,0 +1,227 @@
+"""What actions are worth: networks that value choices, by their mean or by the whole distribution of returns."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..chance import Chance
+from ..env import ActionSpace, Discrete, MultiDiscrete, Spec
+from ..struct import static, struct
+from .nets import Linear
+
+JOINT = 64
+"""Combinations up to this many are one choice; beyond, every component of an action has a head of its own."""
+COSINES = 64
+
+
+@struct
+class Choices:
+    """How an action of several components is chosen: all at once, or each by a head of its own."""
+
+    components: tuple[int, ...] = static()
+    single: bool = static()  # whether an action is one number, and not an array of components
+
+    @classmethod
+    def of(cls, space: ActionSpace) -> "Choices":
+        if isinstance(space, Discrete):
+            return cls((space.choices,), True)
+        assert isinstance(space, MultiDiscrete)
+        return cls(space.choices, False)
+
+    @property
+    def joint(self) -> bool:
+        return math.prod(self.components) <= JOINT
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        return (math.prod(self.components),) if self.joint else self.components
+
+    def split(self, values: Float[Array, "... h"]) -> list[Array]:
+        """The values of each head."""
+        ends = [sum(self.heads[: k + 1]) for k in range(len(self.heads))]
+        return [values[..., end - size : end] for size, end in zip(self.heads, ends, strict=True)]
+
+    def numbers(self, action: Int[Array, "..."]) -> list[Array]:
+        """For each head, which of its choices an action is."""
+        if self.single:
+            return [action]
+        parts = [action[..., k] for k in range(len(self.components))]
+        if not self.joint:
+            return parts
+        number = parts[0]
+        for size, part in zip(self.components[1:], parts[1:], strict=True):
+            number = number * size + part
+        return [number]
+
+    def action(self, numbers: list[Array]) -> Int[Array, "..."]:
+        """The action that those choices of the heads are."""
+        if self.single:
+            return numbers[0].astype(jnp.int32)
+        if not self.joint:
+            return jnp.stack(numbers, -1).astype(jnp.int32)
+        rest, parts = numbers[0], []
+        for size in reversed(self.components):
+            parts.append(rest % size)
+            rest = rest // size
+        return jnp.stack(parts[::-1], -1).astype(jnp.int32)
+
+    def best(self, values: Float[Array, "... h"]) -> Int[Array, "..."]:
+        return self.action([jnp.argmax(part, -1) for part in self.split(values)])
+
+    def random(self, chance: Chance) -> tuple[Int[Array, "..."], Chance]:
+        """Any action, all alike."""
+        parts = []
+        for size in self.components:
+            part, chance = chance.integer(size)
+            parts.append(part)
+        return parts[0] if self.single else jnp.stack(parts), chance
+
+
+@struct
+class Torso:
+    """From what an agent sees to features: things of one kind through the same weights, and a place for each."""
+
+    own: Linear
+    thing: Linear | None
+    layers: tuple[Linear, ...]
+    things: tuple[int, int] = static()
+    norm: bool = static()
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...], norm: bool = False) -> "Torso":
+        count, width = spec.things
+        keys = jax.random.split(key, 2 + len(hidden))
+        gain = 2.0**0.5
+        if not count:
+            own, thing, size = Linear.init(keys[0], spec.observation, hidden[0], gain), None, hidden[0]
+            rest = hidden[1:]
+        else:
+            own = Linear.init(keys[0], spec.observation - count * width, 56, gain)
+            thing = Linear.init(keys[1], width, 40, gain)
+            size, rest = 56 + 40 * count, hidden
+        layers = []
+        for part, out in zip(keys[2:], rest, strict=False):
+            layers.append(Linear.init(part, size, out, gain))
+            size = out
+        return cls(own, thing, tuple(layers), spec.things, norm)
+
+    def __call__(self, x: Float[Array, "*b d"]) -> Float[Array, "*b f"]:
+        count, width = self.things
+        if self.thing is None:
+            features = self._active(self.own(x))
+        else:
+            rows = x[..., -count * width :].reshape(*x.shape[:-1], count, width)
+            each = jax.nn.relu(self.thing(rows)) * rows[..., -1:]
+            own = jax.nn.relu(self.own(x[..., : -count * width]))
+            features = jnp.concatenate([own, each.reshape(*x.shape[:-1], -1)], -1)
+        for layer in self.layers:
+            features = self._active(layer(features))
+        return features
+
+    def _active(self, x: Array) -> Array:
+        return jax.nn.relu(normed(x) if self.norm else x)
+
+
+def normed(x: Float[Array, "*b f"]) -> Float[Array, "*b f"]:
+    """Layer norm without weights of its own: those of the next layer do."""
+    centred = x - jnp.mean(x, -1, keepdims=True)
+    return centred * jax.lax.rsqrt(jnp.mean(centred * centred, -1, keepdims=True) + 1e-5)
+
+
+@struct
+class Noisy:
+    """A linear layer whose weights may tremble: exploration that is learned."""
+
+    mean: Linear
+    spread: Linear | None
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, inputs: int, outputs: int, noisy: float, gain: float = 1.0) -> "Noisy":
+        spread = None
+        if noisy:
+            scale = noisy / math.sqrt(inputs)
+            spread = Linear(jnp.full((inputs, outputs), scale), jnp.full(outputs, scale))
+        return cls(Linear.init(key, inputs, outputs, gain), spread)
+
+    def __call__(self, x: Float[Array, "*b i"], noise: PRNGKeyArray | None = None) -> Float[Array, "*b o"]:
+        y = self.mean(x)
+        if self.spread is None or noise is None:
+            return y
+        first, second = jax.random.split(noise)
+        inward = shaped(jax.random.normal(first, (self.mean.weight.shape[0],)))
+        outward = shaped(jax.random.normal(second, (self.mean.weight.shape[1],)))
+        return y + ((x * inward) @ self.spread.weight + self.spread.bias) * outward
+
+
+def shaped(noise: Array) -> Array:
+    """Factorised noise: sign and square root."""
+    return jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
+
+
+@struct
+class Heads:
+    """From features to what each choice is worth, as `atoms` numbers each."""
+
+    advantage: Noisy
+    value: Noisy | None
+    heads: tuple[int, ...] = static()
+    atoms: int = static()
+
+    @classmethod
+    def init(
+        cls,
+        key: PRNGKeyArray,
+        size: int,
+        heads: tuple[int, ...],
+        atoms: int = 1,
+        dueling: bool = False,
+        noisy: float = 0.0,
+    ) -> "Heads":
+        first, second = jax.random.split(key)
+        value = Noisy.init(second, size, len(heads) * atoms, noisy, 0.1) if dueling else None
+        return cls(Noisy.init(first, size, sum(heads) * atoms, noisy, 0.1), value, heads, atoms)
+
+    def __call__(self, features: Float[Array, "*b f"], noise: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:
+        keys = (None, None) if noise is None else jax.random.split(noise)
+        shape = features.shape[:-1]
+        out = self.advantage(features, keys[0]).reshape(*shape, sum(self.heads), self.atoms)
+        if self.value is None:
+            return out
+        worth = self.value(features, keys[1]).reshape(*shape, len(self.heads), self.atoms)
+        parts, end = [], 0
+        for k, size in enumerate(self.heads):
+            part = out[..., end : end + size, :]
+            parts.append(part - jnp.mean(part, -2, keepdims=True) + worth[..., k : k + 1, :])
+            end += size
+        return jnp.concatenate(parts, -2)
+
+
+@struct
+class Quantiles:
+    """How features look at a share of the distribution of returns: by cosines of it."""
+
+    cosines: Linear
+
+    @classmethod
+    def init(cls, key: PRNGKeyArray, size: int) -> "Quantiles":
+        return cls(Linear.init(key, COSINES, size, 2.0**0.5))
+
+    def __call__(self, features: Float[Array, "*b f"], shares: Float[Array, "*b k"]) -> Float[Array, "*b k f"]:
+        waves = jnp.cos(jnp.pi * jnp.arange(1.0, COSINES + 1.0) * shares[..., None])
+        return features[..., None, :] * jax.nn.relu(self.cosines(waves))
+
+
+def seen(policy: Any, observation: Array, valid: Array, axis: str | None) -> Any:
+    """The policy, once its normaliser has seen those rows too."""
+    return replace(policy, normaliser=policy.normaliser.seen(observation, valid, axis))
+
+
+def in_precision(tree: Any, precision: str) -> Any:
+    """Weights and inputs as the device computes with them; what is kept stays float32."""
+    if precision == "float32":
+        return tree
+    return jax.tree.map(lambda x: x.astype(precision) if x.dtype == jnp.float32 else x, tree)

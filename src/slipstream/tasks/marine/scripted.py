@@ -1,0 +1,101 @@
+"""Classical navigation on the same worlds: a potential field, and reciprocal velocity obstacles."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ...dynamics.vessel import Boat, Hull, wrapped
+from ...geometry import Scalar, Vec2
+from .sensing import nearest
+from .state import MarineState, Thing
+
+HEADINGS, SPEEDS, HORIZON = 24, (1.0, 0.6, 0.25), 12.0
+
+
+def potential_field(task: Any, state: MarineState) -> Array:
+    """Drawn by the goal, pushed off by what is near."""
+    boat, hull = state.body, task.hull
+    gap = state.world.goal - boat.position
+    wish = gap * (1.0 / jnp.maximum(gap.norm(), 1e-3))
+    for thing in nearest(task.things(state, boat), task.slots, task.reach):
+        away = thing.gap.norm()
+        room = jnp.maximum(away - thing.radius - hull.radius, 0.3)
+        push = jnp.where(thing.there & (room < 8.0), 4.0 * (1.0 / room - 1.0 / 8.0), 0.0)
+        wish = wish - thing.gap * (push / jnp.maximum(away, 1e-3))
+    speed = hull.top_speed * jnp.clip(wish.norm(), 0.3, 0.7)
+    return steered(task, boat, wish * (speed / jnp.maximum(wish.norm(), 1e-3)))
+
+
+def velocity_obstacles(task: Any, state: MarineState) -> Array:
+    """The velocity nearest to the wished one that meets nothing soon, if each side takes half the effort."""
+    boat, hull = state.body, task.hull
+    gap = state.world.goal - boat.position
+    top = 0.8 * hull.top_speed
+    wish = gap * (top / jnp.maximum(gap.norm(), 1e-3))
+    heading = jnp.arctan2(wish.y, wish.x)
+    turns = np.linspace(0.0, 2.0 * math.pi, HEADINGS, endpoint=False)
+    pairs = np.array([(turn, top * share) for share in SPEEDS for turn in turns])
+    # An axis of candidates before that of the vessels.
+    turn, speed = (jnp.asarray(x).reshape(-1, *[1] * heading.ndim) for x in pairs.T)
+    tried = Vec2(speed * jnp.cos(heading + turn), speed * jnp.sin(heading + turn))
+    price = (tried - wish).norm()
+    for thing in nearest(task.things(state, boat), task.slots, task.reach):
+        price = price + jnp.where(thing.there, 12.0 / time_to_meet(boat, hull.radius, thing, tried), 0.0)
+    best = jnp.argmin(price, 0)[None]
+    chosen = [jnp.take_along_axis(part, best, 0)[0] for part in (tried.x, tried.y)]
+    return steered(task, boat, Vec2(*chosen))
+
+
+def time_to_meet(boat: Boat, radius: float, thing: Thing, velocity: Vec2) -> Scalar:
+    """Seconds until a vessel of that velocity would touch a thing; of a vessel, half of the avoiding is its own."""
+    moving = thing.course.norm() > 0.05
+    relative = velocity * jnp.where(moving, 2.0, 1.0) - boat.course * jnp.where(moving, 1.0, 0.0) - thing.course
+    reach = thing.radius + radius + 0.7
+    a, b = relative.dot(relative), thing.gap.dot(relative)
+    c = thing.gap.dot(thing.gap) - reach**2
+    under = b * b - a * c
+    first = (b - jnp.sqrt(jnp.maximum(under, 0.0))) / jnp.maximum(a, 1e-6)
+    meets = (under > 0.0) & (first > 0.0)
+    soon = jnp.where(meets, first, jnp.inf)
+    # Already too near: only velocities that lead away are good.
+    soon = jnp.where(c < 0.0, jnp.where(b > 0.0, 0.1, 2.0 * HORIZON), soon)
+    return jnp.where(soon > HORIZON, jnp.inf, jnp.maximum(soon, 0.1))
+
+
+def steered(task: Any, boat: Boat, wish: Vec2) -> Array:
+    """The action that brings a vessel to a velocity."""
+    hull = task.hull
+    off = wrapped(jnp.arctan2(wish.y, wish.x) - boat.yaw)
+    speed = wish.norm() * jnp.maximum(jnp.cos(off), 0.0)
+    if isinstance(hull, Hull):
+        drag = (hull.drag[0] + hull.square_drag[0] * speed) * speed
+        ahead = 0.5 * (drag + 400.0 * (speed - boat.velocity.x))
+        turn = 900.0 * jnp.clip(off, -1.0, 1.0) - 700.0 * boat.yaw_rate
+        change = 500.0
+        sent = Vec2((ahead - turn - boat.left) / change, (ahead + turn - boat.right) / change)
+    else:
+        sent = Vec2((speed - boat.left) / 0.2, off / (hull.turn * task.control_dt))
+    return chosen(task, Vec2(jnp.clip(sent.x, -1.0, 1.0), jnp.clip(sent.y, -1.0, 1.0)))
+
+
+def chosen(task: Any, sent: Vec2) -> Array:
+    """Two numbers between −1 and 1 as an action of the task."""
+    if task.space == "box":
+        return jnp.stack([sent.x, sent.y], -1)
+    wamv = task.vehicle == "wamv"
+    levels = jnp.asarray((0.0, -0.5, -1.0, 0.5, 1.0) if wamv else (-1.0, 0.0, 1.0))
+    first, second = (
+        jnp.argmin(jnp.abs(x[..., None] - levels), -1).astype(jnp.int32) for x in map(jnp.asarray, (sent.x, sent.y))
+    )
+    if task.space == "multidiscrete":
+        return jnp.stack([first, second], -1)
+    return first * len(levels) + second
+
+
+BASELINES: dict[str, Callable[[Any, MarineState], Array]] = {
+    "potential field": potential_field, "velocity obstacles": velocity_obstacles,
+}  # fmt: skip

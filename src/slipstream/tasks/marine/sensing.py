@@ -1,0 +1,82 @@
+"""What a vessel knows of what is around it: the nearest things, or where the beams of a sonar end."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...chance import Chance
+from ...geometry import Scalar, Vec2
+from .state import Thing
+
+ROUND = 1.27
+"""Standard deviation of a wrapped Gaussian that is spread like a von Mises distribution of concentration 1."""
+
+
+def nearest(things: list[Thing], slots: int, reach: float) -> list[Thing]:
+    """The nearest things within reach by their surfaces, nearest first; empty places have nothing there.
+
+    By ranks and selection instead of a sort, which would be a loop of its own for every vessel.
+    """
+    far = 1e6
+    gaps = [jnp.where(t.there, t.gap.norm() - t.radius, far) for t in things]
+    gaps = [jnp.where(gap < reach, gap, far) for gap in gaps]
+    ranks = []
+    for k, gap in enumerate(gaps):
+        before = [jnp.where(other <= gap if j < k else other < gap, 1, 0) for j, other in enumerate(gaps) if j != k]
+        ranks.append(sum(before, jnp.zeros(jnp.shape(gap), jnp.int32)))
+    found = []
+    for slot in range(slots):
+        parts = [jnp.float32(0.0)] * 5
+        there = jnp.bool_(False)
+        for thing, rank, gap in zip(things, ranks, gaps, strict=True):
+            mine = (rank == slot) & (gap < far)
+            values = (thing.gap.x, thing.gap.y, thing.course.x, thing.course.y, thing.radius)
+            parts = [jnp.where(mine, value, part) for value, part in zip(values, parts, strict=True)]
+            there = there | mine
+        x, y, vx, vy, radius = parts
+        found.append(Thing(Vec2(x, y), Vec2(vx, vy), radius, there))
+    return found
+
+
+def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
+    """A thing as it is measured."""
+    if not noise:
+        return thing, chance
+    parts = []
+    for _ in range(4):
+        part, chance = chance.normal(noise)
+        parts.append(part)
+    x, y, vx, vy = parts
+    spread, chance = chance.normal(ROUND)
+    spread = (spread - 2.0 * math.pi * jnp.round(spread * (0.5 / math.pi))) * (1.0 / math.pi)
+    return Thing(
+        thing.gap + Vec2(x, y), thing.course + Vec2(vx, vy), thing.radius * (0.8 + 0.2 * spread), thing.there
+    ), chance
+
+
+def told(thing: Thing, sin: Scalar, cos: Scalar) -> list[Scalar]:
+    """A thing as a vessel of that heading is told: place, velocity, size, and whether there is one."""
+    there = jnp.where(thing.there, 1.0, 0.0)
+    ahead = Vec2(cos * thing.gap.x + sin * thing.gap.y, cos * thing.gap.y - sin * thing.gap.x) * (there * 0.05)
+    moving = Vec2(cos * thing.course.x + sin * thing.course.y, cos * thing.course.y - sin * thing.course.x)
+    moving = moving * (there * 0.5)
+    return [ahead.x, ahead.y, moving.x, moving.y, thing.radius * (there * 0.3), there]
+
+
+def sonar(things: list[Thing], yaw: Scalar, beams: int, width: float, reach: float) -> list[Scalar]:
+    """Where each beam meets something, ahead and left, and whether it does; beams run from right to left."""
+    seen: list[Scalar] = []
+    for angle in np.linspace(-0.5 * width, 0.5 * width, beams):
+        s, c = jnp.sin(yaw + angle), jnp.cos(yaw + angle)
+        best = jnp.full(jnp.shape(yaw), reach)
+        for thing in things:
+            along = thing.gap.x * c + thing.gap.y * s
+            aside = thing.gap.x * s - thing.gap.y * c
+            under = thing.radius**2 - aside**2
+            hit = along - jnp.sqrt(jnp.maximum(under, 0.0))
+            meets = thing.there & (under > 0.0) & (hit > 0.0)
+            best = jnp.where(meets & (hit < best), hit, best)
+        met = jnp.where(best < reach, 1.0, 0.0)
+        seen += [best * met * (math.cos(angle) / reach), best * met * (math.sin(angle) / reach), met]
+    return seen

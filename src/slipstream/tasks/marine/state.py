@@ -1,0 +1,48 @@
+"""The state of a bay: its waters, its vessels, and how far each has come."""
+
+from jaxtyping import Array, Float
+
+from ...dynamics.vessel import Boat, Vortices
+from ...env import State
+from ...geometry import Flag, Scalar, Vec2
+from ...struct import struct
+
+NOWHERE = 1e4
+"""Where a buoy is that is not there."""
+
+
+@struct
+class Waters:
+    """What stays: goals, buoys and whirls."""
+
+    goal: Vec2  # of every vessel
+    buoys: Vec2  # leaves have an axis of buoys
+    sizes: Float[Array, "buoys"]  # radii
+    vortices: Vortices | None = None
+
+
+@struct
+class Voyage:
+    """How far one vessel has come."""
+
+    distance: Scalar  # to its goal
+    reached: Flag
+    hit: Flag
+    duty: Scalar  # the turn to the right that the rules ask for now, rad
+    yielding: Scalar  # seconds under such a duty
+    energy: Scalar  # thrust times time, kN s; of a point, speed asked for
+    sent: Vec2  # the last action
+    score: Scalar
+
+
+MarineState = State[Waters, Boat, Voyage]
+
+
+@struct
+class Thing:
+    """Something a vessel could run into, seen from the vessel."""
+
+    gap: Vec2  # from vessel to thing, east and north
+    course: Vec2  # its velocity over ground
+    radius: Scalar
+    there: Flag

@@ -1,0 +1,364 @@
+"""Marine navigation: vessels on their way to their goals, among buoys, whirls and each other."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...chance import Chance
+from ...dynamics.vessel import Boat, Dot, Hull
+from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State
+from ...geometry import Scalar, Vec2, sin_cos
+from ...words import known
+from .encounter import duty
+from .scripted import BASELINES
+from .sensing import blurred, nearest, sonar, told
+from .start import floating, journeys, whirling
+from .state import MarineState, Thing, Voyage, Waters
+
+LEVELS = (0.0, -0.5, -1.0, 0.5, 1.0)
+"""What a discrete action does to a thruster, as a share of the largest change."""
+
+
+@dataclass(frozen=True)
+class Marine:
+    """Settings of a bay. The defaults are five WAM-V vessels and four buoys under the rules of the road."""
+
+    vessels: int = 5
+    buoys: int = 4
+    vehicle: str = "wamv"
+    """wamv (two thrusters, inertia) or dot (a point that is told acceleration and turn rate)"""
+    space: str = "box"
+    """how an agent acts: box, discrete (all combinations as one choice) or multidiscrete"""
+    sensing: str = "things"
+    """things (the nearest ones around) or sonar (eleven beams ahead)"""
+    slots: int = 5
+    """how many of the nearest things a vessel is told"""
+    reach: float = 20.0
+    """of its sensors, metres"""
+    noise: float = 0.05
+    rules: bool = True
+    """whether the rules of the road are part of the reward"""
+    size: float = 55.0
+    """edge of the square in which vessels start"""
+    distance: float = 40.0
+    """at least so far from start to goal"""
+    apart: float = 10.0
+    """between starts, and between goals"""
+    buoy_radius: tuple[float, float] = (1.0, 1.0)
+    vortices: int = 0
+    edge_speed: tuple[float, float] = (5.0, 10.0)
+    """of the water round a whirl's core, m/s"""
+    time_limit: float = 200.0
+    control_dt: float = 0.5
+    substeps: int = 10
+    goal_radius: float = 2.0
+    step_reward: float = -0.1
+    progress_reward: float = 1.0
+    """for a metre nearer to the goal"""
+    duty_reward: float = -0.1
+    """for a radian that the rules ask to turn"""
+    hit_reward: float = -5.0
+    goal_reward: float = 10.0
+    first_vessels: int = 3
+    """a training begins with so many; likewise the following"""
+    first_buoys: int = 0
+    first_distance: float = 30.0
+    stage: float = 1.0
+    """how far a training has grown from its first worlds to the full ones; the trainer sets it"""
+    practice: bool = True
+    """whether worlds differ in how many vessels and buoys they have, as in training"""
+
+    about = "vessels on their way to their goals, among buoys, whirls and each other"
+
+    def __post_init__(self) -> None:
+        known("vehicle", self.vehicle, ("wamv", "dot"))
+        known("space", self.space, ("box", "discrete", "multidiscrete"))
+        known("sensing", self.sensing, ("things", "sonar"))
+        if not 1 <= self.first_vessels <= self.vessels <= 16 or not 0 <= self.first_buoys <= self.buoys <= 32:
+            raise ValueError("vessels are 1 to 16 and buoys up to 32; a training begins with no more than that")
+        if self.slots < 1 or self.reach <= 0.0 or self.vortices < 0 or self.substeps < 1:
+            raise ValueError("slots and substeps must be at least 1, reach positive, vortices not negative")
+        if self.distance > self.size:
+            raise ValueError(f"goals {self.distance:g} m away do not fit into a bay of {self.size:g} m")
+
+    @property
+    def spec(self) -> Spec:
+        own = 7 if self.vehicle == "wamv" else 4
+        if self.sensing == "sonar":
+            return Spec(own + 3 * BEAMS, self.action, self.control_dt, self.vessels)
+        return Spec(own + 6 * self.slots, self.action, self.control_dt, self.vessels, things=(self.slots, 6))
+
+    @property
+    def action(self) -> ActionSpace:
+        if self.space == "box":
+            return Box(2)
+        choices = (5, 5) if self.vehicle == "wamv" else (3, 3)
+        return Discrete(choices[0] * choices[1]) if self.space == "discrete" else MultiDiscrete(choices)
+
+    @property
+    def hull(self) -> Hull | Dot:
+        return HULLS[self.vehicle]
+
+    def exam(self) -> "Marine":
+        """All vessels and buoys in every world."""
+        return replace(self, practice=False, stage=1.0)
+
+    def at(self, share: Scalar) -> "Marine":
+        """The task after that share of a training."""
+        return replace(self, stage=jnp.minimum(2.0 * share, 1.0))
+
+    # Starting
+
+    def reset(self, chance: Chance) -> MarineState:
+        grown = self.stage if self.practice else 1.0
+        distance = self.first_distance + (self.distance - self.first_distance) * grown
+        starts, goals, chance = journeys(chance, self.vessels, self.size, distance, self.apart)
+        vessels, chance = self._number(chance, self.first_vessels, self.vessels, grown)
+        number, chance = self._number(chance, self.first_buoys, self.buoys, grown)
+        apart = self.apart + self.buoy_radius[1]
+        buoys, sizes, chance = floating(chance, self.buoys, number, self.size, self.buoy_radius, starts + goals, apart)
+        vortices = None
+        if self.vortices:
+            vortices, chance = whirling(chance, self.vortices, self.size, self.edge_speed, starts + goals)
+        yaws = []
+        for _ in range(self.vessels):
+            yaw, chance = chance.uniform(-math.pi, math.pi)
+            yaws.append(yaw)
+        start, goal = self._joined(starts), self._joined(goals)
+        yaw = self._joined(yaws)
+        boat = Boat.at(start, yaw)
+        zero, no = 0.0 * yaw, yaw > 10.0
+        absent = self._joined([jnp.asarray(k >= vessels) for k in range(self.vessels)])
+        voyage = Voyage((goal - start).norm(), no, no, zero, zero, zero, Vec2(zero, zero), zero)
+        # A vessel that is not there has ended before it began: nobody sees it and nothing is learned from it.
+        return State(Waters(goal, buoys, sizes, vortices), boat, voyage, chance, jnp.int32(0), zero, absent, no)
+
+    def _number(self, chance: Chance, first: int, last: int, grown: Scalar) -> tuple[Scalar, Chance]:
+        """How many there are: in practice often all there are at this stage, else any number from the first on."""
+        if not self.practice or first == last:
+            return jnp.float32(last), chance
+        most = first + (last - first) * grown
+        spread, chance = chance.uniform()
+        any_number = first + jnp.maximum(2.0 * spread - 1.0, 0.0) * (most - first)
+        return jnp.round(jnp.where(spread < 0.5, most, any_number)), chance
+
+    def _joined(self, parts: list[Any]) -> Any:
+        """What belongs to each vessel, with an axis of vessels if there are several."""
+        return jax.tree.map(lambda *x: jnp.stack(x) if self.vessels > 1 else x[0], *parts)
+
+    # Sailing
+
+    def step(self, state: MarineState, action: Any) -> MarineState:
+        state, told = self.command(state, action)
+        return self.judge(state, self.move(state, told))
+
+    def command(self, state: MarineState, action: Any) -> tuple[MarineState, Vec2]:
+        """The state that remembers the action, and the action as two numbers between −1 and 1."""
+        if self.space == "box":
+            sent = Vec2(jnp.clip(action[..., 0], -1.0, 1.0), jnp.clip(action[..., 1], -1.0, 1.0))
+        else:
+            count = 5 if self.vehicle == "wamv" else 3
+            if self.space == "discrete":
+                first, second = action // count, action % count
+            else:
+                first, second = action[..., 0], action[..., 1]
+            sent = Vec2(*(self._level(x) for x in (first, second)))
+        return replace(state, progress=replace(state.progress, sent=sent)), sent
+
+    def _level(self, choice: Any) -> Scalar:
+        if self.vehicle == "dot":
+            return choice.astype(jnp.float32) - 1.0
+        level = jnp.zeros(jnp.shape(choice))
+        for k, value in enumerate(LEVELS):
+            level = jnp.where(choice == k, value, level)
+        return level
+
+    def move(self, state: MarineState, told: Vec2) -> Boat:
+        """Where the vessels are after one decision."""
+        boat, hull, dt = state.body, self.hull, self.control_dt / self.substeps
+        if isinstance(hull, Hull):
+            change = THRUST_RATE * self.control_dt
+            boat = hull.throttled(boat, change * told.x, change * told.y)
+
+        @jax.jit
+        def substep(boat: Boat, told: Vec2) -> Boat:
+            flow = self._flow(state.world, boat.position)
+            if isinstance(hull, Hull):
+                return hull.step(boat, flow, dt)
+            return hull.step(boat, hull.acceleration * told.x, hull.turn * told.y, flow, dt)
+
+        for _ in range(self.substeps):
+            boat = jax.lax.optimization_barrier(substep(boat, told))
+        return boat
+
+    def _flow(self, world: Waters, place: Vec2) -> Vec2:
+        if world.vortices is None:
+            return Vec2(0.0, 0.0)
+        return world.vortices.at(place)
+
+    # Judging
+
+    def things(self, state: MarineState, boat: Boat) -> list[Thing]:
+        """What each vessel could run into: the others that still sail, and the buoys."""
+        sailing, course, found = ~state.ended, boat.course, []
+        for k in range(1, self.vessels):
+            other = jax.tree.map(lambda x, k=k: jnp.roll(x, -k), (boat.position, course, sailing))
+            found.append(Thing(other[0] - boat.position, other[1], jnp.float32(self.hull.radius), other[2]))
+        for k in range(self.buoys):
+            place = jax.tree.map(lambda x, k=k: x[k], state.world.buoys)
+            still = Vec2(jnp.float32(0.0), jnp.float32(0.0))
+            found.append(Thing(place - boat.position, still, state.world.sizes[k], state.world.sizes[k] > 0.0))
+        return found
+
+    def judge(self, state: MarineState, body: Boat) -> MarineState:
+        """The state once the vessels are there, whoever moved them."""
+        step = state.step + 1
+        voyage, radius = state.progress, self.hull.radius
+        things = self.things(state, body)
+        distance = (state.world.goal - body.position).norm()
+        hit, turn = distance < -1.0, 0.0 * distance
+        for k, thing in enumerate(things):
+            hit = hit | (thing.there & (thing.gap.norm() < thing.radius + radius))
+            if self.rules and k < self.vessels - 1:
+                turn = jnp.maximum(turn, duty(body.course, radius, thing))
+        reached = (distance < self.goal_radius) & ~hit
+        reward = (
+            self.step_reward
+            + self.progress_reward * (voyage.distance - distance)
+            + self.duty_reward * turn
+            + self.hit_reward * hit
+            + self.goal_reward * reached
+        )
+        over = hit | reached
+        late = step.astype(jnp.float32) * self.control_dt >= self.time_limit
+        running = ~state.ended
+        voyage = Voyage(
+            distance=distance,
+            reached=voyage.reached | (reached & running),
+            hit=voyage.hit | (hit & running),
+            duty=turn,
+            yielding=voyage.yielding + jnp.where((turn > 0.0) & running, self.control_dt, 0.0),
+            energy=voyage.energy + jnp.where(running, self._effort(body, voyage), 0.0),
+            sent=voyage.sent,
+            score=voyage.score + jnp.where(running, reward, 0.0),
+        )
+        return replace(
+            state,
+            body=body,
+            progress=voyage,
+            step=step,
+            reward=reward,
+            terminated=over,
+            truncated=jnp.broadcast_to(late, over.shape) & ~over,
+        )
+
+    def _effort(self, body: Boat, voyage: Voyage) -> Scalar:
+        if self.vehicle == "wamv":
+            return (jnp.abs(body.left) + jnp.abs(body.right)) * (1e-3 * self.control_dt)
+        return jnp.abs(voyage.sent.x) + jnp.abs(voyage.sent.y)
+
+    # Seeing
+
+    def observe(self, state: MarineState) -> Float[Array, "*agents features"]:
+        """What each vessel knows, scaled to about one."""
+        boat = state.body
+        sin, cos = sin_cos(boat.yaw)
+        gap = state.world.goal - boat.position
+        goal = Vec2(cos * gap.x + sin * gap.y, cos * gap.y - sin * gap.x)
+        parts = [goal.x * 0.05, goal.y * 0.05, boat.velocity.x * 0.5, boat.velocity.y * 0.5]
+        if self.vehicle == "wamv":
+            parts += [boat.yaw_rate, boat.left * 1e-3, boat.right * 1e-3]
+        things = self.things(state, boat)
+        if self.sensing == "sonar":
+            parts += sonar(things, boat.yaw, BEAMS, BEAM_WIDTH, self.reach)
+        else:
+            chance = state.chance.fork(0x0B5E)
+            if self.vessels > 1:
+                chance = jax.vmap(chance.fork)(jnp.arange(self.vessels, dtype=jnp.uint32))
+            for thing in nearest(things, self.slots, self.reach):
+                thing, chance = self._measured(thing, chance)
+                parts += told(thing, sin, cos)
+        shape = jnp.shape(boat.yaw)
+        return jnp.stack(jax.lax.optimization_barrier([jnp.broadcast_to(p, shape) for p in parts]), -1)
+
+    def _measured(self, thing: Thing, chance: Chance) -> tuple[Thing, Chance]:
+        blur = partial(blurred, noise=self.noise)
+        if self.vessels == 1:
+            return blur(thing, chance)
+        shape = (self.vessels,)
+        return jax.vmap(blur)(jax.tree.map(lambda x: jnp.broadcast_to(x, shape), thing), chance)
+
+    def nearness(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+        """Metres to the nearest thing a vessel is told of; its reach if there is none."""
+        if self.sensing == "sonar":
+            rows = observation[..., 4:].reshape(*observation.shape[:-1], BEAMS, 3)
+            away = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * self.reach
+            return jnp.min(jnp.where(rows[..., 2] > 0.5, away, self.reach), -1)
+        rows = observation[..., -6 * self.slots :].reshape(*observation.shape[:-1], self.slots, 6)
+        away = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * 20.0 - rows[..., 4] / 0.3
+        return jnp.min(jnp.where(rows[..., 5] > 0.5, away, self.reach), -1)
+
+    # Reporting
+
+    def figures(self, state: MarineState) -> dict[str, Float[Array, "*agents"]]:
+        voyage = state.progress
+        time = jnp.broadcast_to(state.step.astype(jnp.float32) * self.control_dt, voyage.score.shape)
+        return {
+            "success": voyage.reached.astype(jnp.float32),
+            "score": jnp.asarray(voyage.score),
+            "crash": voyage.hit.astype(jnp.float32),
+            "duration": jnp.where(voyage.reached, time, jnp.nan),
+            "energy": jnp.where(voyage.reached, voyage.energy, jnp.nan),
+            "yielding": jnp.asarray(voyage.yielding),
+        }
+
+    def record(self, state: MarineState) -> dict[str, Array]:
+        boat = state.body
+        return {
+            "position": jnp.stack([boat.position.x, boat.position.y, 0.0 * boat.yaw], -1),
+            "velocity": jnp.stack([boat.course.x, boat.course.y, 0.0 * boat.yaw], -1),
+            "yaw": jnp.asarray(boat.yaw),
+            "thrust": jnp.stack([boat.left, boat.right], -1),
+            "duty": jnp.asarray(state.progress.duty),
+            "reward": state.reward,
+            "ended": state.ended,
+        }
+
+    def scenery(self, state: MarineState) -> dict[str, Array]:
+        world = state.world
+        kept = {
+            "goal": jnp.stack([world.goal.x, world.goal.y], -1),
+            "buoys": jnp.stack([world.buoys.x, world.buoys.y, world.sizes], -1),
+        }
+        if world.vortices is not None:
+            kept["vortices"] = jnp.stack([world.vortices.x, world.vortices.y, world.vortices.strength], -1)
+        return kept
+
+    def baselines(self) -> dict[str, Any]:
+        """Classical planners on the same worlds."""
+        return {name: partial(script, self) for name, script in BASELINES.items()}
+
+    def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Of all vessels; and in how many worlds every vessel reached its goal."""
+        together = np.asarray(figures["success"]).reshape(-1, self.vessels)
+        mean = lambda x: float(np.nanmean(x)) if np.isfinite(x).any() else math.nan  # noqa: E731
+        return {
+            "all_reach": float(np.mean(np.all(together > 0.5, axis=1))),
+            "crash_rate": mean(figures["crash"]),
+            "duration_mean": mean(figures["duration"]),
+            "energy_mean": mean(figures["energy"]),
+            "yielding_mean": mean(figures["yielding"]),
+        }
+
+
+BEAMS, BEAM_WIDTH = 11, math.radians(120.0)
+THRUST_RATE = 1000.0
+"""Newtons a second by which a thruster can change."""
+HULLS: dict[str, Hull | Dot] = {"wamv": Hull(), "dot": Dot()}

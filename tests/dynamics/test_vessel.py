@@ -1,0 +1,55 @@
+"""Vessels move as their equations say."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from slipstream.dynamics.vessel import Boat, Dot, Hull, Vortices
+from slipstream.geometry import Vec2
+
+STILL = Vec2(jnp.float32(0.0), jnp.float32(0.0))
+
+
+def settled(left, right, seconds=60.0, current=STILL):
+    hull = Hull()
+    boat = hull.throttled(Boat.at(STILL, jnp.float32(0.0)), left, right)
+    return jax.lax.fori_loop(0, round(seconds / 0.05), lambda _, b: hull.step(b, current, 0.05), boat)
+
+
+@pytest.mark.parametrize(("left", "right", "speed", "turn"), [(1e4, 1e4, 3.33, 0.0), (-1e4, -1e4, -2.27, 0.0)])
+def test_top_speeds_are_those_of_the_balance_of_thrust_and_drag(left, right, speed, turn):
+    boat = settled(left, right)
+    assert float(boat.velocity.x) == pytest.approx(speed, abs=0.01)
+    assert float(boat.yaw_rate) == pytest.approx(turn, abs=1e-4)
+    assert Hull().top_speed == pytest.approx(3.33, abs=0.01)
+
+
+def test_more_thrust_on_the_right_turns_to_the_left_as_fast_as_drag_allows():
+    boat = settled(-1e4, 1e4)
+    assert 0.5 < float(boat.yaw_rate) < 0.99
+
+
+def test_a_vessel_adrift_goes_with_the_water():
+    boat = settled(0.0, 0.0, 300.0, Vec2(jnp.float32(0.5), jnp.float32(-0.3)))
+    assert float(boat.course.x) == pytest.approx(0.5, abs=0.02)
+    assert float(boat.course.y) == pytest.approx(-0.3, abs=0.02)
+
+
+def test_a_dot_reaches_the_speed_its_drag_allows_and_turns_as_told():
+    dot, boat = Dot(), Boat.at(STILL, jnp.float32(0.0))
+    for _ in range(400):
+        boat = dot.step(boat, 0.4, 0.1, STILL, 0.05)
+    assert float(boat.velocity.x) == pytest.approx(2.0, abs=0.05)
+    assert float(boat.yaw) == pytest.approx(2.0, abs=1e-3)
+
+
+def test_whirls_add_up_and_are_still_in_their_middle():
+    two = Vortices(jnp.array([0.0, 10.0]), jnp.array([0.0, 0.0]), jnp.array([2.5, -1.5]))
+
+    def at(x, y):
+        flow = two.at(Vec2(jnp.float32(x), jnp.float32(y)))
+        return float(flow.x), float(flow.y)
+
+    assert at(0.0, 0.0)[1] == pytest.approx(0.15, abs=1e-5)  # only the other one
+    assert at(0.5, 0.0)[1] == pytest.approx(5.0 + 1.5 / 9.5, abs=1e-3)
+    assert at(5.0, 0.0)[1] == pytest.approx(2.5 / 5.0 + 1.5 / 5.0, abs=1e-4)

@@ -1,0 +1,112 @@
+"""The replay gives back what was lived through: checked against plain loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.env import Box, Discrete, MultiDiscrete, Spec
+from slipstream.learn.replay import descended, empty, leaves, raised, sample, size_of, stored
+from slipstream.learn.rollout import Moment
+
+LENGTH, WORLDS = 4, 3
+
+
+def lived(spec, rollouts, seed=0):
+    """Moments of worlds whose rows are all different, with ends of both kinds and agents that wait."""
+    rng = np.random.default_rng(seed)
+    shape = (rollouts * LENGTH, WORLDS, *((spec.agents,) if spec.agents > 1 else ()))
+    ended = rng.uniform(size=shape) < 0.2
+    terminated = ended & (rng.uniform(size=shape) < 0.5)
+    valid = np.ones(shape, bool)
+    valid[1:] = ~ended[:-1]
+    return Moment(
+        observation=rng.normal(size=(*shape, spec.observation)).astype(np.float32),
+        action=rng.integers(0, 3, shape).astype(np.int32),
+        log_prob=np.zeros(shape, np.float32),
+        reward=rng.normal(size=shape).astype(np.float32),
+        terminated=terminated,
+        truncated=ended & ~terminated,
+        valid=valid,
+    )
+
+
+def filled(spec, rollouts, room, prioritised=False):
+    replay, moments = empty(spec, WORLDS, room, prioritised), lived(spec, rollouts)
+    for k in range(rollouts):
+        part = jax.tree.map(lambda x, k=k: jnp.asarray(x[k * LENGTH : (k + 1) * LENGTH]), moments)
+        replay = stored(replay, part, jnp.int32(k * LENGTH % room), jnp.float32(1.0))
+    done = rollouts * LENGTH
+    return replay, moments, jnp.int32(done % room), jnp.int32(min(done, room))
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+@pytest.mark.parametrize("prioritised", [False, True])
+@pytest.mark.parametrize("rollouts", [3, 11])  # not yet full, and long since overwritten
+def test_rows_are_what_followed_up_to_an_end_of_the_same_agent(agents, prioritised, rollouts):
+    spec, room, steps, discount = Spec(5, Discrete(3), 1.0, agents), 16, 3, 0.9
+    replay, moments, head, count = filled(spec, rollouts, room, prioritised)
+    rows = sample(replay, jax.random.key(1), 256, head, count, steps, discount, 0.5)
+    flat = [np.asarray(x).reshape(rollouts * LENGTH, WORLDS, agents, -1) for x in jax.tree.leaves(moments)]
+    observation, action, _, reward, terminated, truncated, valid = flat
+    newest = rollouts * LENGTH - 1
+    checked = 0
+    for k in range(256):
+        if rows.weight[k] == 0.0:
+            continue
+        world, place, who = int(rows.world[k]), int(rows.leaf[k]) // agents, int(rows.leaf[k]) % agents
+        time = newest - (newest - place) % room  # the latest moment that was written there
+        assert valid[time, world, who]
+        total, scale, at = 0.0, 1.0, time
+        for _ in range(steps):
+            total, scale = total + scale * reward[at, world, who, 0], scale * discount
+            over = terminated[at, world, who, 0] or truncated[at, world, who, 0]
+            last, at = terminated[at, world, who, 0], at + 1
+            if over:
+                break
+        assert np.allclose(rows.observation[k], observation[time, world, who])
+        assert int(rows.action[k]) == int(action[time, world, who, 0])
+        assert float(rows.reward[k]) == pytest.approx(total, abs=1e-5)
+        assert float(rows.discount[k]) == pytest.approx(0.0 if last else scale, abs=1e-6)
+        assert np.allclose(rows.following[k], observation[at, world, who])
+        checked += 1
+    assert checked > 128
+
+
+def test_sums_of_priorities_are_those_of_a_plain_loop():
+    rng = np.random.default_rng(0)
+    tree, plain = jnp.zeros((2, 2 * leaves(11))), np.zeros((2, 16))
+    for _ in range(20):
+        world, leaf = rng.integers(0, 2, 7), rng.permutation(11)[:7]
+        priority = rng.uniform(size=7).astype(np.float32)
+        tree = raised(tree, jnp.asarray(world), jnp.asarray(leaf), jnp.asarray(priority))
+        plain[world, leaf] = priority
+    assert np.allclose(tree[:, 16:], plain)
+    assert np.allclose(tree[:, 1], plain.sum(1), rtol=1e-5)
+    assert np.allclose(tree[:, 2:4].sum(1), plain.sum(1), rtol=1e-5)
+
+
+def test_leaves_are_drawn_by_their_priority():
+    priority = np.array([[0.0, 1.0, 3.0, 0.0], [4.0, 0.0, 0.0, 2.0]], np.float32)
+    tree = jnp.zeros((2, 8))
+    for world in range(2):
+        tree = raised(tree, jnp.full(4, world), jnp.arange(4), jnp.asarray(priority[world]))
+    world, leaf, share = descended(tree, (jnp.arange(10_000) + 0.5) / 10_000)
+    drawn = np.zeros((2, 4))
+    np.add.at(drawn, (np.asarray(world), np.asarray(leaf)), 1e-4)
+    assert np.allclose(drawn, priority / 10.0, atol=1e-3)
+    assert np.allclose(share, priority[world, leaf] / 10.0, atol=1e-5)
+
+
+def test_nothing_is_learned_from_before_there_is_enough():
+    spec = Spec(5, Discrete(3), 1.0)
+    replay = empty(spec, WORLDS, 16, False)
+    rows = sample(replay, jax.random.key(0), 8, jnp.int32(0), jnp.int32(0), 3, 0.9)
+    assert not rows.weight.any()
+
+
+@pytest.mark.parametrize("space", [Box(2), Discrete(3), MultiDiscrete((3, 4))])
+def test_its_memory_is_known_before(space):
+    spec = Spec(5, space, 1.0, agents=2)
+    made = empty(spec, WORLDS, 16, True)
+    assert size_of(spec, WORLDS, 16, True) == sum(leaf.nbytes for leaf in jax.tree.leaves(made))

@@ -1,0 +1,250 @@
+"""The value-based family: learners update what they can act in, refuse what they cannot, and act alike in batches."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream import device
+from slipstream.chance import Chance
+from slipstream.env import Box, Discrete, MultiDiscrete, Spec, State
+from slipstream.experiment import LEARNERS, Experiment
+from slipstream.learn.ac_iqn import AcIqn
+from slipstream.learn.ddpg import Ddpg, Td3
+from slipstream.learn.dqn import Dqn, projected
+from slipstream.learn.iqn import Iqn
+from slipstream.learn.pqn import Pqn, returns
+from slipstream.learn.rainbow import Rainbow
+from slipstream.learn.sac import Sac, drawn
+from slipstream.learn.trainer import Learner, Trainer
+from slipstream.policy.values import Choices
+from slipstream.tasks.marine import Marine
+from slipstream.training import trainer_of
+
+SMALL = MappingProxyType(
+    {"worlds": 8, "length": 4, "learns": 2, "batch": 32, "capacity": 2000, "warmup": 64, "hidden": (32, 32)}
+)
+CHOOSING = {"dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn}
+NUMBERS = {"ddpg": Ddpg, "td3": Td3, "sac": Sac, "ac-iqn": AcIqn}
+PARALLEL = Pqn(worlds=8, length=8, epochs=1, minibatches=2, hidden=(32, 32))
+
+
+@dataclass(frozen=True)
+class Bandit:
+    """One step: the action is judged, and that is all. Returns of the arms have known distributions."""
+
+    action: object = Discrete(2)
+    agents: int = 1
+    about = "a bandit"
+
+    @property
+    def shape(self):
+        return (self.agents,) if self.agents > 1 else ()
+
+    @property
+    def spec(self):
+        return Spec(1, self.action, 1.0, self.agents)
+
+    def reset(self, chance):
+        zero, no = jnp.zeros(self.shape), jnp.zeros(self.shape, jnp.bool_)
+        return State(None, zero, zero, chance, jnp.int32(0), zero, no, no)
+
+    def step(self, state, action):
+        dice, chance = state.chance.uniform()
+        if isinstance(self.action, Box):
+            # The farther to the right, the more on average, and the more of a gamble.
+            side = action[..., 0]
+            reward = 1.0 + 0.5 * side + (side + 1.0) * (dice - 0.5) * 4.0
+        else:
+            first = action if isinstance(self.action, Discrete) else action[..., 0]
+            reward = jnp.where(first == 0, dice, -2.0 + 6.0 * dice)
+        over = jnp.ones(self.shape, jnp.bool_)
+        return replace(state, chance=chance, step=state.step + 1, reward=reward, terminated=over)
+
+    def observe(self, state):
+        return jnp.ones((*self.shape, 1))
+
+    def figures(self, state):
+        return {"success": state.reward, "score": state.reward}
+
+
+def trained(env, learner, updates, seed=0):
+    trainer = Trainer(env, learner, device.mesh(1), updates, 1, updates)
+    train, metrics, _ = trainer.compile()(trainer.start(seed))
+    assert all(np.isfinite(float(value)) for value in metrics.values())
+    return train
+
+
+CASES = {
+    **{f"{name} discrete": (Bandit(agents=3), kind(**SMALL)) for name, kind in CHOOSING.items()},
+    **{f"{name} box": (Bandit(Box(2), agents=3), kind(**SMALL)) for name, kind in NUMBERS.items()},
+    "dqn branches": (Bandit(MultiDiscrete((3, 30))), Dqn(**SMALL)),
+    "rainbow joint": (Bandit(MultiDiscrete((3, 4))), Rainbow(**SMALL)),
+    "iqn branches": (Bandit(MultiDiscrete((3, 30)), agents=3), Iqn(**SMALL)),
+    "iqn that adapts": (Marine(vessels=3, buoys=1, space="discrete"), Iqn(**SMALL, adaptive=10.0, cvar=0.5)),
+    "ac-iqn at sea": (Marine(vessels=3, buoys=1), AcIqn(**SMALL, prioritised=True)),
+    "pqn branches": (Bandit(MultiDiscrete((3, 30)), agents=3), PARALLEL),
+    "half precision": (Bandit(Box(2), agents=3), Sac(**SMALL, precision="bfloat16")),
+}  # fmt: skip
+
+
+QUICK = ("dqn discrete", "sac box", "pqn branches")
+"""The others take minutes to compile, all together: they run with `make test-learning`."""
+
+
+@pytest.mark.parametrize(
+    ("env", "learner"),
+    [pytest.param(*case, id=name, marks=() if name in QUICK else pytest.mark.learning) for name, case in CASES.items()],
+)
+def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(env, learner):
+    assert isinstance(learner, Learner)
+    trainer = Trainer(env, learner, device.mesh(2), 4, 1, 4)
+    start = jax.device_get(trainer.start(0).policy)
+    train, metrics, _ = trainer.compile()(trainer.start(0))
+    assert all(np.isfinite(float(value)) for value in metrics.values()), metrics
+    policy = jax.device_get(train.policy)
+    moved = [
+        not np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (start.weights, policy.weights)), strict=True)
+    ]
+    assert any(moved)
+    # Acting for a batch is acting one by one, without exploring and with it.
+    shape = (6, env.spec.agents) if env.spec.agents > 1 else (6,)
+    seen = jax.random.normal(jax.random.key(0), (*shape, env.spec.observation))
+    together = policy.act(seen)[0]
+    alone = jnp.stack([policy.act(row)[0] for row in seen])
+    assert jnp.allclose(together, alone, atol=1e-5)
+    if isinstance(learner, Pqn):
+        return
+    own = jax.vmap(partial(Chance.of, 3))
+    chances = own(jnp.arange(6)) if len(shape) == 1 else jax.vmap(own)(jnp.arange(6 * shape[1]).reshape(shape))
+    explore, noise = jnp.float32(0.5), jax.random.key(1)
+    together, after = learner.choose(policy, seen, chances, explore, noise)
+    one = lambda k: learner.choose(policy, seen[k], jax.tree.map(lambda x: x[k], chances), explore, noise)  # noqa: E731
+    alone = [one(k) for k in range(6)] if len(shape) > 1 else None
+    if alone is not None:
+        tolerance = 2e-2 if getattr(learner, "precision", "") == "bfloat16" else 1e-5
+        assert jnp.allclose(together, jnp.stack([action for action, _ in alone]), atol=tolerance)
+        assert jnp.array_equal(after.drawn, jnp.stack([chance.drawn for _, chance in alone]))
+
+
+@pytest.mark.parametrize("name", [*CHOOSING, "pqn"])
+def test_a_learner_of_choices_refuses_numbers_and_names_others(name):
+    learner = PARALLEL if name == "pqn" else CHOOSING[name](**SMALL)
+    with pytest.raises(ValueError, match="for numbers take .*sac"):
+        trainer_of(Experiment(Marine(), learner, steps=1000))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_learner_of_numbers_refuses_choices_and_names_others(name):
+    with pytest.raises(ValueError, match="for choices take .*iqn"):
+        trainer_of(Experiment(Marine(space="discrete"), NUMBERS[name](**SMALL), steps=1000))
+
+
+def test_settings_that_cannot_be_are_refused_before_anything_runs():
+    with pytest.raises(ValueError, match="too few"):
+        trainer_of(Experiment(Marine(space="discrete"), Dqn(**{**SMALL, "capacity": 10}), steps=1000))
+    with pytest.raises(ValueError, match="cvar"):
+        Iqn(cvar=0.0)
+    with pytest.raises(ValueError, match="does not grow"):
+        Dqn(explore=0.1, explore_end=0.5)
+
+
+def test_every_learner_can_be_named_and_told():
+    for name, kind in LEARNERS.items():
+        space = "box" if name in (*NUMBERS, "ppo") else "discrete"
+        experiment = Experiment(Marine(space=space), kind())
+        assert Experiment.from_dict(experiment.as_dict()) == experiment
+
+
+# What is learned
+
+
+def quantiles_of(policy, action, count=32):
+    shares = (jnp.arange(count) + 0.5) / count
+    return np.asarray(policy.raw(policy.normaliser(jnp.ones((1, 1))), shares[None])[0, :, action]), np.asarray(shares)
+
+
+def test_implicit_quantiles_are_those_of_the_returns_and_caution_changes_the_arm():
+    learner = Iqn(
+        **{**SMALL, "learns": 8, "batch": 128, "warmup": 200, "capacity": 20_000, "normalise": False},
+        rate=2e-3,
+        follow=0.05,
+        explore_end=1.0,
+        width=0.1,
+    )
+    policy = trained(Bandit(), learner, 400).policy
+    values, shares = quantiles_of(policy, 0)
+    assert np.mean(np.abs(values - shares)) < 0.1  # uniform in [0, 1]
+    values, shares = quantiles_of(policy, 1)
+    assert np.mean(np.abs(values - (6.0 * shares - 2.0))) < 0.1
+    assert int(policy.act(jnp.ones((1, 1)))[0][0]) == 1
+    careful = replace(policy, risk=replace(policy.risk, share=0.25))
+    assert int(careful.act(jnp.ones((1, 1)))[0][0]) == 0
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(("cvar", "side"), [(1.0, 1.0), (0.25, -1.0)])
+def test_an_actor_judged_by_quantiles_gambles_only_if_all_of_them_count(cvar, side):
+    learner = AcIqn(
+        **{**SMALL, "learns": 8, "batch": 128, "warmup": 200, "capacity": 20_000, "normalise": False},
+        rate=2e-3,
+        follow=0.05,
+        cvar=cvar,
+        explore=0.5,
+        explore_end=0.5,
+    )
+    policy = trained(Bandit(Box(1)), learner, 300).policy
+    assert float(policy.act(jnp.ones((1, 1)))[0][0, 0]) * side > 0.6
+
+
+@pytest.mark.parametrize("space", [MultiDiscrete((3, 4)), MultiDiscrete((3, 30))])
+def test_actions_of_several_components_and_their_numbers(space):
+    choices = Choices.of(space)
+    assert choices.joint == (space.choices == (3, 4))
+    actions = jnp.stack(jnp.meshgrid(*map(jnp.arange, space.choices), indexing="ij"), -1).reshape(-1, 2)
+    assert jnp.array_equal(choices.action(choices.numbers(actions)), actions)
+    values = jnp.zeros((1, sum(choices.heads))).at[0, choices.numbers(actions[7:8])[0][0]].set(1.0)
+    assert int(choices.best(values)[0, 0]) == int(actions[7, 0])
+
+
+def test_a_projected_distribution_keeps_its_mass_and_its_mean():
+    support = jnp.linspace(-5.0, 5.0, 21)
+    chances = jax.nn.softmax(jax.random.normal(jax.random.key(0), (64, 21)))
+    reward, discount = jax.random.uniform(jax.random.key(1), (64,)), jnp.full(64, 0.6)
+    moved = projected(chances, reward, discount, support)
+    assert jnp.allclose(jnp.sum(moved, -1), 1.0, atol=1e-5)
+    assert jnp.allclose(moved @ support, reward + 0.6 * (chances @ support), atol=1e-4)
+    ended = projected(chances, reward, jnp.zeros(64), support)
+    assert jnp.allclose(ended @ support, reward, atol=1e-4)
+
+
+def test_the_density_of_squashed_actions_is_right():
+    mean, log_std = jnp.array([[0.3], [-1.0]]), jnp.array([[-0.5], [0.2]])
+    action, log_prob = drawn(mean, log_std, jax.random.key(0))
+    raw = np.arctanh(np.asarray(action, np.float64))
+    z = (raw - np.asarray(mean)) / np.exp(np.asarray(log_std))
+    density = (
+        np.exp(-0.5 * z**2)
+        / (np.sqrt(2 * np.pi) * np.exp(np.asarray(log_std)))
+        / (1 - np.asarray(action, np.float64) ** 2)
+    )
+    assert np.allclose(log_prob, np.log(density)[:, 0], atol=1e-4)
+
+
+def test_returns_that_believe_what_came_by_a_share_match_a_plain_loop():
+    rng = np.random.default_rng(0)
+    reward, best = rng.normal(size=(2, 12, 5)).astype(np.float32)
+    ended = rng.uniform(size=(12, 5)) < 0.2
+    terminated = ended & (rng.uniform(size=(12, 5)) < 0.5)
+    truncated = ended & ~terminated
+    found = returns(*map(jnp.asarray, (reward, best, terminated, truncated)), 0.9, 0.7)
+    for world in range(5):
+        after = best[-1, world]
+        for t in reversed(range(12)):
+            onward = best[t, world] if truncated[t, world] else 0.3 * best[t, world] + 0.7 * after
+            after = reward[t, world] + (0.0 if terminated[t, world] else 0.9 * onward)
+            assert float(found[t, world]) == pytest.approx(after, abs=1e-4)

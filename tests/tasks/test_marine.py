@@ -1,0 +1,167 @@
+"""The bay keeps its rules: starts, encounters, sensing, ends."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream.chance import Chance
+from slipstream.env import Growing, advance
+from slipstream.evaluate.episode import fly, scripted_pilot
+from slipstream.evaluate.fast import FastPlant
+from slipstream.geometry import Vec2
+from slipstream.tasks.marine import Marine
+from slipstream.tasks.marine.encounter import duty, situation
+from slipstream.tasks.marine.sensing import nearest
+from slipstream.tasks.marine.state import Thing
+
+ICRA = Marine(
+    vessels=3, buoys=4, vehicle="dot", space="discrete", rules=False, vortices=4, size=50.0, distance=30.0, reach=15.0
+)
+
+
+def states(task, count=64, seed=0):
+    return jax.jit(jax.vmap(lambda k: task.reset(Chance.of(seed, k))))(jnp.arange(count))
+
+
+def thing(x, y, vx, vy, there=True):
+    f = jnp.float32
+    return Thing(Vec2(f(x), f(y)), Vec2(f(vx), f(vy)), f(2.795), jnp.bool_(there))
+
+
+def test_starts_and_goals_keep_their_distances():
+    task = Marine().exam()
+    made = states(task, 200)
+    start = np.stack([made.body.position.x, made.body.position.y], -1)
+    goal = np.stack([made.world.goal.x, made.world.goal.y], -1)
+    buoys = np.stack([made.world.buoys.x, made.world.buoys.y], -1)
+    away = np.linalg.norm(goal - start, axis=-1)
+    gaps = lambda a, b: np.linalg.norm(a[:, :, None] - b[:, None], axis=-1)  # noqa: E731
+    others = ~np.eye(5, dtype=bool)
+    # Drawn by so many tries; where none fits, the nearest miss is taken.
+    assert np.mean(away >= 40.0) > 0.95 and away.min() > 30.0
+    assert np.mean(gaps(start, start)[:, others] >= 10.0) > 0.97
+    assert np.mean(gaps(goal, goal)[:, others] >= 10.0) > 0.97
+    assert np.mean(gaps(buoys, start) >= 11.0) > 0.95
+    assert not made.ended.any()
+
+
+def test_practice_grows_and_absent_vessels_have_ended():
+    task = Marine()
+    assert isinstance(task, Growing)
+    young, grown = states(task.at(jnp.float32(0.0))), states(task.at(jnp.float32(1.0)))
+    assert set(np.sum(~np.asarray(young.ended), 1)) == {3}
+    assert np.asarray(young.world.sizes).max() == 0.0
+    counts = np.sum(~np.asarray(grown.ended), 1)
+    assert counts.min() >= 3 and counts.max() == 5 and np.mean(counts == 5) > 0.4
+    reward = jax.vmap(partial(advance, task))(young, jnp.ones((64, 5, 2))).reward
+    assert (np.asarray(reward)[np.asarray(young.ended)] == 0.0).all()
+
+
+@pytest.mark.parametrize(
+    ("other", "yields"),
+    [
+        (thing(12.0, 0.0, -2.0, 0.0), True),  # head on
+        (thing(12.0, 8.0, -2.0, 0.0), False),  # head on, but well to the left
+        (thing(8.0, -6.0, 0.0, 2.0), True),  # from the right: give way
+        (thing(8.0, 6.0, 0.0, -2.0), False),  # from the left: it gives way
+        (thing(12.0, 0.0, 2.0, 0.0), False),  # same way
+        (thing(12.0, 0.0, -0.2, 0.0), False),  # not under way
+        (thing(12.0, 0.0, -2.0, 0.0, there=False), False),
+    ],
+)
+def test_who_gives_way(other, yields):
+    course = Vec2(jnp.float32(2.0), jnp.float32(0.0))
+    assert bool(situation(course, other)) == yields
+    turn = float(duty(course, 2.795, other))
+    assert (turn > 0.0) == yields
+    if yields:
+        assert turn < math.pi
+
+
+def test_the_turn_asked_for_is_enough():
+    other = thing(12.0, 0.0, -2.0, 0.0)
+    course = Vec2(jnp.float32(2.0), jnp.float32(0.0))
+    reach = 2 * 2.795 + 1.0
+    assert float(duty(course, 2.795, other)) == pytest.approx(math.asin(reach / 12.0), abs=1e-5)
+    # Once the way past it is clear on the right, nothing more is asked.
+    passing = Vec2(jnp.float32(1.0), jnp.float32(-2.5))
+    assert float(duty(passing, 2.795, other)) == 0.0
+
+
+def test_the_nearest_things_come_first_and_the_rest_is_empty():
+    things = [thing(x, 0.0, 0.0, 0.0, there) for x, there in ((9.0, True), (30.0, True), (5.0, True), (2.0, False))]
+    found = nearest(things, 3, 20.0)
+    assert [float(t.gap.x) for t in found] == [5.0, 9.0, 0.0]
+    assert [bool(t.there) for t in found] == [True, True, False]
+
+
+def placed(task, places, goals=None):
+    state = task.reset(Chance.of(0, 0))
+    x, y = (jnp.asarray([p[k] for p in places], jnp.float32) for k in range(2))
+    state = replace(state, body=replace(state.body, position=Vec2(x, y)))
+    if goals is not None:
+        gx, gy = (jnp.asarray([p[k] for p in goals], jnp.float32) for k in range(2))
+        state = replace(state, world=replace(state.world, goal=Vec2(gx, gy)))
+    distance = (state.world.goal - state.body.position).norm()
+    return replace(state, progress=replace(state.progress, distance=distance))
+
+
+def test_vessels_that_touch_have_ended_and_are_gone_from_sight():
+    task = Marine(vessels=3, buoys=0).exam()
+    far = [(30.0, 30.0)] * 3
+    state = placed(task, [(0.0, 0.0), (4.0, 0.0), (15.0, 0.0)], far)
+    before = task.observe(state).reshape(3, -1)
+    after = advance(task, state, jnp.zeros((3, 2)))
+    assert after.terminated.tolist() == [True, True, False]
+    assert after.reward.tolist()[0] < -4.0 and after.reward.tolist()[2] > -2.0
+    seen = task.observe(after)
+    assert float(before[2, 12]) == 1.0  # the third saw somebody
+    assert float(seen[2, 12]) == 0.0
+
+
+def test_a_goal_is_an_end_and_the_clock_is_none():
+    task = replace(Marine(vessels=3, buoys=0).exam(), time_limit=0.5)
+    state = placed(task, [(0.0, 0.0), (20.0, 0.0), (40.0, 0.0)], [(1.0, 0.0), (40.0, 40.0), (0.0, 40.0)])
+    after = advance(task, state, jnp.zeros((3, 2)))
+    assert after.terminated.tolist() == [True, False, False]
+    assert after.truncated.tolist() == [False, True, True]
+    assert task.figures(after)["success"].tolist() == [1.0, 0.0, 0.0]
+
+
+def test_choices_numbers_and_components_are_the_same_thrust():
+    sent = {}
+    for space, action in (
+        ("box", jnp.array([[0.5, -1.0]] * 5)),
+        ("discrete", jnp.full(5, 17)),
+        ("multidiscrete", jnp.array([[3, 2]] * 5)),
+    ):
+        task = Marine(space=space)
+        _, told = task.command(task.reset(Chance.of(0, 0)), action)
+        sent[space] = (float(told.x[0]), float(told.y[0]))
+    assert set(sent.values()) == {(0.5, -1.0)}
+
+
+def test_a_vessel_alone_sees_by_sonar():
+    task = Marine(
+        vessels=1, first_vessels=1, buoys=6, first_buoys=6, vehicle="dot", space="discrete", sensing="sonar",
+        rules=False, vortices=4, size=50.0, distance=25.0, first_distance=25.0, reach=10.0, buoy_radius=(1.0, 3.0),
+    )  # fmt: skip
+    made = states(task)
+    seen = jax.vmap(task.observe)(made)
+    assert seen.shape == (64, task.spec.observation) and bool(jnp.isfinite(seen).all())
+    near = jax.vmap(task.nearness)(seen)
+    assert float(near.min()) >= 0.0 and float(near.max()) == 10.0
+
+
+def test_classical_planners_sail_the_same_worlds():
+    task = ICRA.exam()
+    for script in task.baselines().values():
+        done = fly(task, scripted_pilot(script), FastPlant(), 24, 3, 1)
+        told = task.summary(done.figures)
+        assert told["all_reach"] > 0.5
+        assert float(np.mean(done.figures["success"])) > 0.8
