@@ -35,10 +35,11 @@ from slipstream.tasks.racing import Racing
 FREE = FreeFlight(iris, control_rate=50)
 
 
-def started(plant, worlds=1, task=FREE):
+def started(plant, worlds=1, task=FREE, height=3.0):
     states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(worlds))
     states = replace(
-        states, body=replace(states.body, memory=None, position=replace(states.body.position, z=jnp.full(worlds, 3.0)))
+        states,
+        body=replace(states.body, memory=None, position=replace(states.body.position, z=jnp.full(worlds, height))),
     )
     plant.adapt(task)
     body = plant.start(task, states)
@@ -211,6 +212,17 @@ def test_body_rates_and_thrust_are_followed(fake_px4):
     states = flown(plant, states, (iris.mass * 9.80665, 0.0, 0.0, 0.5), 0.3, task)
     plant.close()
     assert float(states.body.rates.z[0]) == pytest.approx(0.5, abs=0.25)
+
+
+def test_a_racer_is_taken_up_and_down_again_before_its_start(fake_px4, monkeypatch):
+    plant, heights = Px4Plant(fake_px4(), first=33), []
+    wake = plant._wake
+    spy = lambda k, pilot, waking, where: (heights.append(where[2]), wake(k, pilot, waking, where))  # noqa: E731
+    monkeypatch.setattr(plant, "_wake", spy)
+    states = started(plant, task=FreeFlight(iris, action="rates", control_rate=50), height=1.5)
+    plant.close()
+    assert max(heights) > 2.1
+    assert float(states.body.position.z[0]) == pytest.approx(1.5, abs=0.5)
 
 
 def test_rotor_speeds_are_refused(fake_px4):

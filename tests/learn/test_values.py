@@ -22,8 +22,9 @@ from slipstream.learn.rainbow import Rainbow
 from slipstream.learn.sac import Sac, drawn
 from slipstream.learn.trainer import Learner, Trainer
 from slipstream.policy.values import Choices
+from slipstream.run import Run
 from slipstream.tasks.marine import Marine
-from slipstream.training import trainer_of
+from slipstream.training import TrainingError, train, trainer_of
 
 SMALL = MappingProxyType(
     {"worlds": 8, "length": 4, "learns": 2, "batch": 32, "capacity": 2000, "warmup": 64, "hidden": (32, 32)}
@@ -151,6 +152,17 @@ def test_settings_that_cannot_be_are_refused_before_anything_runs():
         Iqn(cvar=0.0)
     with pytest.raises(ValueError, match="does not grow"):
         Dqn(explore=0.1, explore_end=0.5)
+
+
+def test_a_replay_that_does_not_fit_is_refused_before_it_is_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(device, "free_memory", lambda: 10_000_000)
+    experiment = Experiment(Marine(), Sac(worlds=8, capacity=10_000_000), steps=1000)
+    with pytest.raises(TrainingError, match=r"keeps .* GB, and 0\.0 GB are free.*learner.capacity"):
+        train(Run.create(tmp_path / "run", experiment))
+
+
+def test_what_is_free_is_known_here():
+    assert device.free_memory() > 1e8
 
 
 def test_every_learner_can_be_named_and_told():
