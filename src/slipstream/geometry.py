@@ -56,8 +56,11 @@ class Vec2:
 
     def turned(self, angle: Scalar) -> "Vec2":
         """The vector turned counter-clockwise by `angle`."""
-        s, c = sin_cos(angle)
-        return Vec2(c * self.x - s * self.y, s * self.x + c * self.y)
+        return self.rotated(*sin_cos(angle))
+
+    def rotated(self, sin: Scalar, cos: Scalar) -> "Vec2":
+        """The vector turned counter-clockwise by the angle of that sine and cosine."""
+        return Vec2(cos * self.x - sin * self.y, sin * self.x + cos * self.y)
 
 
 @struct

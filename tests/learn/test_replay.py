@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.env import Box, Discrete, MultiDiscrete, Spec
-from slipstream.learn.replay import descended, empty, leaves, raised, sample, size_of, stored
+from slipstream.env import Discrete, Spec
+from slipstream.learn.replay import descended, empty, leaves, raised, sample, stored
 from slipstream.learn.rollout import Moment
 
 LENGTH, WORLDS = 4, 3
@@ -103,10 +103,3 @@ def test_nothing_is_learned_from_before_there_is_enough():
     replay = empty(spec, WORLDS, 16, False)
     rows = sample(replay, jax.random.key(0), 8, jnp.int32(0), jnp.int32(0), 3, 0.9)
     assert not rows.weight.any()
-
-
-@pytest.mark.parametrize("space", [Box(2), Discrete(3), MultiDiscrete((3, 4))])
-def test_its_memory_is_known_before(space):
-    spec = Spec(5, space, 1.0, agents=2)
-    made = empty(spec, WORLDS, 16, True)
-    assert size_of(spec, WORLDS, 16, True) == sum(leaf.nbytes for leaf in jax.tree.leaves(made))

@@ -73,8 +73,8 @@ class Hull:
         """
         s, c = sin_cos(boat.yaw)
         u, v, r = boat.velocity.x, boat.velocity.y, boat.yaw_rate
-        place = Vec2(boat.position.x + dt * (c * u - s * v), boat.position.y + dt * (s * u + c * v))
-        flow = Vec2(c * current.x + s * current.y, c * current.y - s * current.x)
+        place = boat.position + boat.velocity.rotated(s, c) * dt
+        flow = current.rotated(-s, c)
         x, y = u - flow.x, v - flow.y
         (more_x, more_y, more_r), (dx, dy, dr), (qx, qy, qr) = self.added, self.drag, self.square_drag
         surge = boat.left + boat.right + self.mass * v * r + more_y * y * r - (dx + qx * jnp.abs(x)) * x
@@ -106,11 +106,11 @@ class Dot:
     def step(self, boat: Boat, push: Scalar, turn: Scalar, current: Vec2, dt: float) -> Boat:
         """After `dt`, speeding up and turning like that; `velocity` is over ground, the water's part included."""
         s, c = sin_cos(boat.yaw)
-        flow = Vec2(c * current.x + s * current.y, c * current.y - s * current.x)
+        flow = current.rotated(-s, c)
         # `left` keeps the speed through the water: nothing else of a dot has a thruster.
         speed = jnp.clip(boat.left + dt * (push - self.drag * boat.left), 0.0, self.max_speed)
         ahead = Vec2(speed + flow.x, flow.y)
-        place = boat.position + Vec2(c * ahead.x - s * ahead.y, s * ahead.x + c * ahead.y) * dt
+        place = boat.position + ahead.rotated(s, c) * dt
         return replace(
             boat,
             position=place,

@@ -220,7 +220,7 @@ def from_log(path: Path, rate: int = 20, seconds: float = 20.0) -> Recording:
         with open(path, "rb") as file:
             if file.read(4) != b"ULog":
                 raise PlantError(f"{path} is no PX4 flight log: it does not begin like one")
-        log = ULog(str(path), ["vehicle_local_position", "trajectory_setpoint", "vehicle_attitude"])
+        log = ULog(str(path), ["vehicle_local_position", "trajectory_setpoint"])
         tables = {table.name: table.data for table in log.data_list}
     except PlantError:
         raise

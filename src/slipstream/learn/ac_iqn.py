@@ -1,13 +1,12 @@
 """AC-IQN: an actor for numbers, judged by implicit quantiles of the distribution of returns."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from ..env import Env
 from .ddpg import Ddpg, PointPolicy
 from .off_policy import quantile_loss, weighted
 from .replay import Rows
@@ -33,9 +32,6 @@ class AcIqn(Ddpg):
     @property
     def distributional(self) -> bool:
         return True
-
-    def build(self, key: PRNGKeyArray, env: Env[Any]) -> PointPolicy:
-        return replace(super().build(key, env), cvar=self.cvar)
 
     def loss(
         self, policy: PointPolicy, target: PointPolicy, rows: Rows, key: PRNGKeyArray, share: Array

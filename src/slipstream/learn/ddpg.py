@@ -11,7 +11,7 @@ from ..chance import Chance
 from ..env import Box, Env, Spec
 from ..policy.deterministic import Actor, Critic, critics
 from ..policy.nets import Normaliser
-from ..struct import static, struct
+from ..struct import struct
 from .off_policy import OffPolicy, huber, weighted
 from .replay import Rows
 
@@ -23,7 +23,6 @@ class PointPolicy:
     normaliser: Normaliser
     actor: Actor
     critics: tuple[Critic, ...]
-    cvar: float = static(default=1.0)
 
     @property
     def weights(self) -> Any:

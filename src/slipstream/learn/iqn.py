@@ -1,7 +1,7 @@
 """Implicit quantile networks: the whole distribution of returns, and choices by any part of it."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -86,8 +86,6 @@ class Iqn(OffPolicy):
     """metres within which that share falls with the distance to the nearest thing; 0 is never"""
     double: bool = True
     dueling: bool = False
-    risk: Literal["act", "learn"] = "act"
-    """whether caution is for acting only, or also for the choices that are learned from"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,11 +103,12 @@ class Iqn(OffPolicy):
             raise ValueError("this task does not say how near things are; set learner.adaptive to 0")
         spec, choices = env.spec, Choices.of(env.spec.action)
         keys, size = jax.random.split(key, 4), self.hidden[-1]
+        before = self.hidden[:-1] or self.hidden  # the last layer comes after the shares
         return IqnPolicy(
             Normaliser.of(spec.observation),
-            Torso.init(keys[0], spec, self.hidden[:-1] or self.hidden, self.norm),
-            Quantiles.init(keys[1], (self.hidden[:-1] or self.hidden)[-1]),
-            Linear.init(keys[2], (self.hidden[:-1] or self.hidden)[-1], size, 2.0**0.5),
+            Torso.init(keys[0], spec, before, self.norm),
+            Quantiles.init(keys[1], before[-1]),
+            Linear.init(keys[2], before[-1], size, 2.0**0.5),
             Heads.init(keys[3], size, choices.heads, 1, self.dueling),
             choices,
             Risk(self.cvar, self.adaptive),
@@ -134,9 +133,7 @@ class Iqn(OffPolicy):
         first, second = (jax.random.uniform(k, (count, self.shares)) for k in jax.random.split(key))
         now = self._raw(policy, rows.observation, first)
         then = jax.lax.stop_gradient(self._raw(target, rows.following, second))
-        caution = self.cvar if self.risk == "learn" else 1.0
-        picking = self._raw(policy if self.double else target, rows.following, second * caution)
-        picking = jax.lax.stop_gradient(picking)
+        picking = jax.lax.stop_gradient(self._raw(policy, rows.following, second)) if self.double else then
         taken = choices.numbers(rows.action)
         picked = choices.split(jnp.mean(picking, -2))
         losses = errors = jnp.zeros_like(rows.reward)

@@ -12,7 +12,7 @@ from ..chance import Chance
 from ..env import Env, Spec
 from ..policy.values import in_precision, seen
 from ..struct import struct
-from .replay import Replay, Rows, empty, raised, sample, size_of, stored
+from .replay import Replay, Rows, empty, raised, sample, stored
 from .rollout import Tally, mean, rollout, started
 
 Metrics = dict[str, Float[Array, ""]]
@@ -109,10 +109,6 @@ class OffPolicy:
         """Steps of every world that are kept: whole rollouts."""
         return max(self.capacity // (self.worlds * spec.agents * self.length), 2) * self.length
 
-    def replay_bytes(self, spec: Spec) -> int:
-        """Memory the replay takes in all."""
-        return size_of(spec, self.worlds, self.room(spec), self.prioritised)
-
     # What differs
 
     def build(self, key: PRNGKeyArray, env: Env[Any]) -> Any:
@@ -159,8 +155,7 @@ class OffPolicy:
     ) -> tuple[OffPolicyState, Metrics, Tally]:
         """A few steps of every world, then a few batches."""
         key, noise, learning = jax.random.split(train.key, 3)
-        fallen = jnp.minimum(share / self.explore_share, 1.0)
-        explore = self.explore + (self.explore_end - self.explore) * fallen
+        explore = fallen(self.explore, self.explore_end, share / self.explore_share)
         policy = train.policy
 
         def act(observation: Array, chances: Chance, sight: Any = None) -> tuple[Array, Array, Chance]:
@@ -244,6 +239,11 @@ class OffPolicy:
 
     def computed(self, tree: Any) -> Any:
         return in_precision(tree, self.precision)
+
+
+def fallen(first: float, last: float, share: Float[Array, ""]) -> Float[Array, ""]:
+    """From the first value to the last, in a straight line, and from then on the last."""
+    return first + (last - first) * jnp.minimum(share, 1.0)
 
 
 def weighted(x: Float[Array, "b"], rows: Rows) -> Float[Array, ""]:

@@ -14,7 +14,7 @@ from ..policy.nets import Normaliser
 from ..policy.values import Choices, Heads, Torso, seen
 from ..struct import struct
 from .dqn import QPolicy
-from .off_policy import Metrics, greedy_or_random
+from .off_policy import Metrics, fallen, greedy_or_random
 from .rollout import Tally, mean, noticed, rollout, started
 
 
@@ -100,7 +100,7 @@ class Pqn:
         self, env: Env[Any], train: PqnState, share: Float[Array, ""], axis: str | None = None
     ) -> tuple[PqnState, Metrics, Tally]:
         policy, choices = train.policy, train.policy.choices
-        explore = self.explore + (self.explore_end - self.explore) * jnp.minimum(share / self.explore_share, 1.0)
+        explore = fallen(self.explore, self.explore_end, share / self.explore_share)
 
         def act(observation: Array, chances: Chance, sight: Any = None) -> tuple[Array, Array, Chance]:
             values = policy.values(policy.raw(policy.normaliser(observation)))

@@ -5,7 +5,6 @@ a step is the observation of the next row, and for the last step of an episode t
 restarts only on the step after.
 """
 
-import math
 from dataclasses import replace
 
 import jax
@@ -74,12 +73,6 @@ def empty(spec: Spec, worlds: int, length: int, prioritised: bool) -> Replay:
 def leaves(rows: int) -> int:
     """Of a full tree over so many rows."""
     return 1 << max(rows - 1, 0).bit_length()
-
-
-def size_of(spec: Spec, worlds: int, length: int, prioritised: bool) -> int:
-    """Bytes."""
-    shape = jax.eval_shape(lambda: empty(spec, worlds, length, prioritised))
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shape))
 
 
 def stored(replay: Replay, moments: Moment, head: Int[Array, ""], top: Float[Array, ""]) -> Replay:

@@ -11,7 +11,7 @@ from jaxtyping import Array
 from ...dynamics.vessel import Boat, Hull, wrapped
 from ...geometry import Scalar, Vec2
 from .sensing import nearest
-from .state import MarineState, Thing
+from .state import LEVELS, THRUST_RATE, MarineState, Thing
 
 HEADINGS, SPEEDS, HORIZON = 24, (1.0, 0.6, 0.25), 12.0
 
@@ -75,7 +75,7 @@ def steered(task: Any, boat: Boat, wish: Vec2) -> Array:
         drag = (hull.drag[0] + hull.square_drag[0] * speed) * speed
         ahead = 0.5 * (drag + 400.0 * (speed - boat.velocity.x))
         turn = 900.0 * jnp.clip(off, -1.0, 1.0) - 700.0 * boat.yaw_rate
-        change = 500.0
+        change = THRUST_RATE * task.control_dt
         sent = Vec2((ahead - turn - boat.left) / change, (ahead + turn - boat.right) / change)
     else:
         sent = Vec2((speed - boat.left) / 0.2, off / (hull.turn * task.control_dt))
@@ -86,8 +86,7 @@ def chosen(task: Any, sent: Vec2) -> Array:
     """Two numbers between −1 and 1 as an action of the task."""
     if task.space == "box":
         return jnp.stack([sent.x, sent.y], -1)
-    wamv = task.vehicle == "wamv"
-    levels = jnp.asarray((0.0, -0.5, -1.0, 0.5, 1.0) if wamv else (-1.0, 0.0, 1.0))
+    levels = jnp.asarray(LEVELS[task.vehicle])
     first, second = (
         jnp.argmin(jnp.abs(x[..., None] - levels), -1).astype(jnp.int32) for x in map(jnp.asarray, (sent.x, sent.y))
     )

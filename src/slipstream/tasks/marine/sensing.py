@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...chance import Chance
-from ...geometry import Scalar, Vec2
+from ...dynamics.vessel import wrapped
+from ...geometry import Scalar, Vec2, sin_cos
 from .state import Thing
 
 ROUND = 1.27
@@ -49,7 +50,7 @@ def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
         parts.append(part)
     x, y, vx, vy = parts
     spread, chance = chance.normal(ROUND)
-    spread = (spread - 2.0 * math.pi * jnp.round(spread * (0.5 / math.pi))) * (1.0 / math.pi)
+    spread = wrapped(spread) * (1.0 / math.pi)
     return Thing(
         thing.gap + Vec2(x, y), thing.course + Vec2(vx, vy), thing.radius * (0.8 + 0.2 * spread), thing.there
     ), chance
@@ -58,9 +59,8 @@ def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
 def told(thing: Thing, sin: Scalar, cos: Scalar) -> list[Scalar]:
     """A thing as a vessel of that heading is told: place, velocity, size, and whether there is one."""
     there = jnp.where(thing.there, 1.0, 0.0)
-    ahead = Vec2(cos * thing.gap.x + sin * thing.gap.y, cos * thing.gap.y - sin * thing.gap.x) * (there * 0.05)
-    moving = Vec2(cos * thing.course.x + sin * thing.course.y, cos * thing.course.y - sin * thing.course.x)
-    moving = moving * (there * 0.5)
+    ahead = thing.gap.rotated(-sin, cos) * (there * 0.05)
+    moving = thing.course.rotated(-sin, cos) * (there * 0.5)
     return [ahead.x, ahead.y, moving.x, moving.y, thing.radius * (there * 0.3), there]
 
 
@@ -68,7 +68,7 @@ def sonar(things: list[Thing], yaw: Scalar, beams: int, width: float, reach: flo
     """Where each beam meets something, ahead and left, and whether it does; beams run from right to left."""
     seen: list[Scalar] = []
     for angle in np.linspace(-0.5 * width, 0.5 * width, beams):
-        s, c = jnp.sin(yaw + angle), jnp.cos(yaw + angle)
+        s, c = sin_cos(yaw + angle)
         best = jnp.full(jnp.shape(yaw), reach)
         for thing in things:
             along = thing.gap.x * c + thing.gap.y * s

@@ -11,6 +11,12 @@ NOWHERE = 1e4
 """Where a buoy is that is not there."""
 
 
+LEVELS = {"wamv": (0.0, -0.5, -1.0, 0.5, 1.0), "dot": (-1.0, 0.0, 1.0)}
+"""What a choice does to a thruster of each vehicle, or to its speed or turn, as a share of the most it can."""
+THRUST_RATE = 1000.0
+"""Newtons a second by which a thruster can change."""
+
+
 @struct
 class Waters:
     """What stays: goals, buoys and whirls."""

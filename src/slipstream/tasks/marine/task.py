@@ -20,10 +20,7 @@ from .encounter import duty
 from .scripted import BASELINES
 from .sensing import blurred, nearest, sonar, told
 from .start import floating, journeys, whirling
-from .state import MarineState, Thing, Voyage, Waters
-
-LEVELS = (0.0, -0.5, -1.0, 0.5, 1.0)
-"""What a discrete action does to a thruster, as a share of the largest change."""
+from .state import LEVELS, THRUST_RATE, MarineState, Thing, Voyage, Waters
 
 
 @dataclass(frozen=True)
@@ -99,8 +96,8 @@ class Marine:
     def action(self) -> ActionSpace:
         if self.space == "box":
             return Box(2)
-        choices = (5, 5) if self.vehicle == "wamv" else (3, 3)
-        return Discrete(choices[0] * choices[1]) if self.space == "discrete" else MultiDiscrete(choices)
+        count = len(LEVELS[self.vehicle])
+        return Discrete(count * count) if self.space == "discrete" else MultiDiscrete((count, count))
 
     @property
     def hull(self) -> Hull | Dot:
@@ -164,7 +161,7 @@ class Marine:
         if self.space == "box":
             sent = Vec2(jnp.clip(action[..., 0], -1.0, 1.0), jnp.clip(action[..., 1], -1.0, 1.0))
         else:
-            count = 5 if self.vehicle == "wamv" else 3
+            count = len(LEVELS[self.vehicle])
             if self.space == "discrete":
                 first, second = action // count, action % count
             else:
@@ -173,10 +170,8 @@ class Marine:
         return replace(state, progress=replace(state.progress, sent=sent)), sent
 
     def _level(self, choice: Any) -> Scalar:
-        if self.vehicle == "dot":
-            return choice.astype(jnp.float32) - 1.0
         level = jnp.zeros(jnp.shape(choice))
-        for k, value in enumerate(LEVELS):
+        for k, value in enumerate(LEVELS[self.vehicle]):
             level = jnp.where(choice == k, value, level)
         return level
 
@@ -271,7 +266,7 @@ class Marine:
         boat = state.body
         sin, cos = sin_cos(boat.yaw)
         gap = state.world.goal - boat.position
-        goal = Vec2(cos * gap.x + sin * gap.y, cos * gap.y - sin * gap.x)
+        goal = gap.rotated(-sin, cos)
         parts = [goal.x * 0.05, goal.y * 0.05, boat.velocity.x * 0.5, boat.velocity.y * 0.5]
         if self.vehicle == "wamv":
             parts += [boat.yaw_rate, boat.left * 1e-3, boat.right * 1e-3]
@@ -359,6 +354,4 @@ class Marine:
 
 
 BEAMS, BEAM_WIDTH = 11, math.radians(120.0)
-THRUST_RATE = 1000.0
-"""Newtons a second by which a thruster can change."""
 HULLS: dict[str, Hull | Dot] = {"wamv": Hull(), "dot": Dot()}
