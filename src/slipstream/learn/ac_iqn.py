@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from .ddpg import Ddpg, PointPolicy
+from ..policy.numbers import PointPolicy
+from ..policy.values import spread_shares
+from .ddpg import Ddpg
 from .off_policy import quantile_loss, weighted
 from .replay import Rows
 
@@ -37,8 +39,7 @@ class AcIqn(Ddpg):
         self, policy: PointPolicy, target: PointPolicy, rows: Rows, key: PRNGKeyArray, share: Array
     ) -> tuple[Array, Any]:
         first, second, third, smoothing = jax.random.split(key, 4)
-        shape = rows.reward.shape[0], self.shares
-        shares, others, looked = (jax.random.uniform(k, shape) for k in (first, second, third))
+        shares, others, looked = (spread_shares(k, self.shares) for k in (first, second, third))
         following = self._following(target, rows, smoothing)
         values = jnp.stack([self._worth(critic, rows.following, following, others) for critic in target.critics])
         # Of two critics the one that expects less is believed, as a whole distribution.

@@ -1,6 +1,6 @@
 """Deterministic policy gradients for actions that are numbers: DDPG, and TD3 with its three remedies as switches."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -9,37 +9,10 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ..chance import Chance
 from ..env import Box, Env, Spec
-from ..policy.deterministic import Actor, Critic, critics
 from ..policy.nets import Normaliser
-from ..struct import struct
+from ..policy.numbers import Actor, Critic, PointPolicy, critics
 from .off_policy import OffPolicy, huber, weighted
 from .replay import Rows
-
-
-@struct
-class PointPolicy:
-    """One action for what is seen, between −1 and 1."""
-
-    normaliser: Normaliser
-    actor: Actor
-    critics: tuple[Critic, ...]
-
-    @property
-    def weights(self) -> Any:
-        return self.actor, self.critics
-
-    def having(self, weights: Any) -> "PointPolicy":
-        return replace(self, actor=weights[0], critics=weights[1])
-
-    def point(self, observation: Array) -> Array:
-        """Of normalised observations."""
-        return jnp.tanh(self.actor(observation))
-
-    def start(self) -> None:
-        """No memory."""
-
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
-        return self.point(self.normaliser(observation)), memory
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Deep Q-learning for choices, with Rainbow's parts as switches: double, dueling, n-step, priorities, noise, atoms."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -10,43 +10,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..chance import Chance
 from ..env import Box, Env, Spec
 from ..policy.nets import Normaliser
-from ..policy.values import Choices, Heads, Torso
-from ..struct import struct
+from ..policy.values import Choices, Heads, QPolicy, Torso
 from .off_policy import OffPolicy, greedy_or_random, huber, weighted
 from .replay import Rows
-
-
-@struct
-class QPolicy:
-    """What every choice is worth; the best one is taken."""
-
-    normaliser: Normaliser
-    torso: Torso
-    heads: Heads
-    choices: Choices
-    support: Float[Array, "atoms"]  # returns that the atoms of a distribution stand for; one 1 without a distribution
-
-    @property
-    def weights(self) -> Any:
-        return self.torso, self.heads
-
-    def having(self, weights: Any) -> "QPolicy":
-        return replace(self, torso=weights[0], heads=weights[1])
-
-    def raw(self, observation: Array, noise: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:
-        """For every choice its value, or the logits of its distribution."""
-        return self.heads(self.torso(observation), noise)
-
-    def values(self, raw: Float[Array, "*b h a"]) -> Float[Array, "*b h"]:
-        if self.support.shape[0] == 1:
-            return raw[..., 0]
-        return jnp.sum(jax.nn.softmax(raw) * self.support, -1)
-
-    def start(self) -> None:
-        """No memory."""
-
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
-        return self.choices.best(self.values(self.raw(self.normaliser(observation)))), memory
 
 
 @dataclass(frozen=True)

@@ -1,73 +1,18 @@
 """Implicit quantile networks: the whole distribution of returns, and choices by any part of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from ..chance import Chance
 from ..env import Box, Env, Spec
-from ..policy.nets import Linear, Normaliser
-from ..policy.values import Choices, Heads, Quantiles, Torso
-from ..struct import static, struct
+from ..policy.nets import Normaliser
+from ..policy.values import Choices, Heads, IqnPolicy, Quantiles, Risk, Torso, spread_shares
 from .off_policy import OffPolicy, greedy_or_random, quantile_loss, weighted
 from .replay import Rows
-
-
-@struct
-class Risk:
-    """Which part of the distribution counts: its worst share, fixed or by how near the nearest thing is."""
-
-    share: float = static()
-    adaptive: float = static()  # metres within which the share falls with the distance; 0 is never
-
-    def of(self, near: Array | None, shape: tuple[int, ...]) -> Float[Array, "*b"]:
-        if not self.adaptive or near is None:
-            return jnp.full(shape, self.share)
-        return self.share * jnp.clip(near / self.adaptive, 0.05, 1.0)
-
-
-@struct
-class IqnPolicy:
-    """What every choice is worth at any share of the distribution of its returns."""
-
-    normaliser: Normaliser
-    torso: Torso
-    quantiles: Quantiles
-    hidden: Linear
-    heads: Heads
-    choices: Choices
-    risk: Risk
-    task: Any = static()  # says how near things are, for a risk that adapts
-    looks: int = static()  # shares looked at to act
-
-    @property
-    def weights(self) -> Any:
-        return self.torso, self.quantiles, self.hidden, self.heads
-
-    def having(self, weights: Any) -> "IqnPolicy":
-        torso, quantiles, hidden, heads = weights
-        return replace(self, torso=torso, quantiles=quantiles, hidden=hidden, heads=heads)
-
-    def raw(self, observation: Array, shares: Float[Array, "*b k"]) -> Float[Array, "*b k h"]:
-        """Of normalised observations, the returns of every choice at those shares."""
-        looked = self.quantiles(self.torso(observation), shares)
-        return self.heads(jax.nn.relu(self.hidden(looked)))[..., 0]
-
-    def values(self, observation: Array) -> Float[Array, "*b h"]:
-        """Of observations as they are, the mean over the part of the distribution that counts."""
-        near = self.task.nearness(observation) if self.risk.adaptive else None
-        part = self.risk.of(near, observation.shape[:-1])
-        shares = (jnp.arange(self.looks) + 0.5) / self.looks * part[..., None]
-        return jnp.mean(self.raw(self.normaliser(observation), shares), -2)
-
-    def start(self) -> None:
-        """No memory."""
-
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
-        return self.choices.best(self.values(observation)), memory
 
 
 @dataclass(frozen=True)
@@ -102,14 +47,12 @@ class Iqn(OffPolicy):
         if self.adaptive and not hasattr(env, "nearness"):
             raise ValueError("this task does not say how near things are; set learner.adaptive to 0")
         spec, choices = env.spec, Choices.of(env.spec.action)
-        keys, size = jax.random.split(key, 4), self.hidden[-1]
-        before = self.hidden[:-1] or self.hidden  # the last layer comes after the shares
+        keys, size = jax.random.split(key, 3), self.hidden[-1]
         return IqnPolicy(
             Normaliser.of(spec.observation),
-            Torso.init(keys[0], spec, before, self.norm),
-            Quantiles.init(keys[1], before[-1]),
-            Linear.init(keys[2], before[-1], size, 2.0**0.5),
-            Heads.init(keys[3], size, choices.heads, 1, self.dueling),
+            Torso.init(keys[0], spec, self.hidden, self.norm),
+            Quantiles.init(keys[1], size),
+            Heads.init(keys[2], size, choices.heads, 1, self.dueling),
             choices,
             Risk(self.cvar, self.adaptive),
             env if self.adaptive else None,
@@ -129,8 +72,8 @@ class Iqn(OffPolicy):
     def loss(
         self, policy: IqnPolicy, target: IqnPolicy, rows: Rows, key: PRNGKeyArray, share: Array
     ) -> tuple[Array, Any]:
-        choices, count = policy.choices, rows.reward.shape[0]
-        first, second = (jax.random.uniform(k, (count, self.shares)) for k in jax.random.split(key))
+        choices = policy.choices
+        first, second = (spread_shares(k, self.shares) for k in jax.random.split(key))
         now = self._raw(policy, rows.observation, first)
         then = jax.lax.stop_gradient(self._raw(target, rows.following, second))
         picking = jax.lax.stop_gradient(self._raw(policy, rows.following, second)) if self.double else then

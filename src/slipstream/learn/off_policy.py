@@ -167,7 +167,7 @@ class OffPolicy:
         done = train.updates * self.length
         replay = stored(train.replay, moments, done % length, train.top)
         if self.normalise:
-            policy = seen(policy, moments.observation, moments.valid, axis)
+            policy = seen(policy, env.spec, moments.observation, moments.valid, axis)
         done = done + self.length
         filled, head = jnp.minimum(done, length), done % length
         warm = (done * self.worlds * env.spec.agents >= self.warmup) & (filled > self.steps)
@@ -258,11 +258,11 @@ def huber(x: Array, width: float = 1.0) -> Array:
 
 
 def quantile_loss(
-    values: Float[Array, "b k"], shares: Float[Array, "b k"], targets: Float[Array, "b l"], width: float
+    values: Float[Array, "b k"], shares: Float[Array, "k"], targets: Float[Array, "b l"], width: float
 ) -> Float[Array, "b"]:
     """Quantile regression with Huber's loss: summed over the shares asked for, averaged over the targets."""
     off = targets[:, None, :] - values[:, :, None]
-    side = jnp.abs(shares[:, :, None] - (off < 0.0))
+    side = jnp.abs(shares[:, None] - (off < 0.0))
     return jnp.sum(jnp.mean(side * huber(off, width), -1), -1) / width
 
 

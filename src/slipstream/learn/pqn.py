@@ -11,9 +11,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from ..chance import Chance
 from ..env import Box, Env, Spec
 from ..policy.nets import Normaliser
-from ..policy.values import Choices, Heads, Torso, seen
+from ..policy.values import Choices, Heads, QPolicy, Torso, seen
 from ..struct import struct
-from .dqn import QPolicy
 from .off_policy import Metrics, fallen, greedy_or_random
 from .rollout import Tally, mean, noticed, rollout, started
 
@@ -120,7 +119,7 @@ class Pqn:
         rate = self.rate * (1.0 - (1.0 - self.rate_end) * share)
         policy, optimiser, metrics = self._improve(policy, train.optimiser, rows, order, rate, axis)
         if self.normalise:
-            policy = seen(policy, moments.observation, moments.valid, axis)
+            policy = seen(policy, env.spec, moments.observation, moments.valid, axis)
         metrics |= {"reward": mean(moments.reward, moments.valid, axis), "explore": explore}
         train = PqnState(worlds, chances, policy, optimiser, key, train.updates + 1)
         return train, metrics, jax.lax.psum(tally, axis) if axis else tally

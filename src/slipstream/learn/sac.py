@@ -1,53 +1,20 @@
 """Soft actor-critic: numbers drawn from a distribution that is kept as wide as its reward allows."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from ..chance import Chance
 from ..env import Box, Env
-from ..policy.deterministic import Actor, Critic, critics
 from ..policy.nets import Normaliser
-from ..struct import struct
+from ..policy.numbers import Actor, SoftPolicy, critics, drawn
 from .ddpg import Ddpg
 from .off_policy import huber, weighted
 from .replay import Rows
-
-LOW, HIGH = -5.0, 1.0
-"""Between which the logarithm of the spread stays."""
-
-
-@struct
-class SoftPolicy:
-    """A squashed Gaussian; its middle is taken when it does not explore."""
-
-    normaliser: Normaliser
-    actor: Actor
-    critics: tuple[Critic, ...]
-    log_heat: Float[Array, ""]  # what a nat of entropy is worth
-
-    @property
-    def weights(self) -> Any:
-        return self.actor, self.critics, self.log_heat
-
-    def having(self, weights: Any) -> "SoftPolicy":
-        return replace(self, actor=weights[0], critics=weights[1], log_heat=weights[2])
-
-    def spread(self, observation: Array) -> tuple[Array, Array]:
-        """Of normalised observations, mean and logarithm of the spread before squashing."""
-        mean, log_std = jnp.split(self.actor(observation), 2, -1)
-        return mean, LOW + 0.5 * (HIGH - LOW) * (jnp.tanh(log_std) + 1.0)
-
-    def start(self) -> None:
-        """No memory."""
-
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
-        return jnp.tanh(self.spread(self.normaliser(observation))[0]), memory
-
 
 @dataclass(frozen=True)
 class Sac(Ddpg):
@@ -118,13 +85,3 @@ class Sac(Ddpg):
 
     def passed(self, step: Any, count: Array) -> Any:
         return step
-
-
-def drawn(mean: Array, log_std: Array, key: PRNGKeyArray) -> tuple[Float[Array, "b a"], Float[Array, "b"]]:
-    """Squashed actions, and the logarithm of their density."""
-    noise = jax.random.normal(key, mean.shape)
-    raw = mean + jnp.exp(log_std) * noise
-    log_prob = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi)
-    # log(1 − tanh²) in the form that does not lose its digits far out.
-    squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
-    return jnp.tanh(raw), jnp.sum(log_prob - squash, -1)

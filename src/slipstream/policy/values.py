@@ -1,4 +1,4 @@
-"""What actions are worth: networks that value choices, by their mean or by the whole distribution of returns."""
+"""What choices are worth, by the mean of their returns or by their whole distribution; the best one is taken."""
 
 import math
 from dataclasses import replace
@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..chance import Chance
 from ..env import ActionSpace, Discrete, MultiDiscrete, Spec
 from ..struct import static, struct
-from .nets import Linear
+from .nets import Linear, Normaliser
 
 JOINT = 64
 """Combinations up to this many are one choice; beyond, every component of an action has a head of its own."""
@@ -87,6 +87,8 @@ class Torso:
 
     own: Linear
     thing: Linear | None
+    context: Any
+    second: Any
     layers: tuple[Linear, ...]
     things: tuple[int, int] = static()
     norm: bool = static()
@@ -99,15 +101,29 @@ class Torso:
         if not count:
             own, thing, size = Linear.init(keys[0], spec.observation, hidden[0], gain), None, hidden[0]
             rest = hidden[1:]
+            context=second=None
         else:
             own = Linear.init(keys[0], spec.observation - count * width, 56, gain)
-            thing = Linear.init(keys[1], width, 40, gain)
-            size, rest = 56 + 40 * count, hidden
+            import os
+            V=os.environ.get("TORSO","A")
+            context=second=None
+            if V=="A":
+                thing = Linear.init(keys[1], width, 40, gain)
+                size, rest = 56 + 40 * count, hidden
+            elif V=="B":
+                thing = Linear.init(keys[1], width, 40, gain)
+                context = Linear.init(jax.random.fold_in(keys[1],1), spec.observation - count * width, 40, gain)
+                size, rest = 56 + 40 * count, hidden
+            elif V in "CD":
+                thing = Linear.init(keys[1], width, 64, gain)
+                context = Linear.init(jax.random.fold_in(keys[1],1), spec.observation - count * width, 64, gain)
+                second = Linear.init(jax.random.fold_in(keys[1],2), 64, 64, gain)
+                size, rest = 56 + 64*(2 if V=="D" else 1), hidden
         layers = []
         for part, out in zip(keys[2:], rest, strict=False):
             layers.append(Linear.init(part, size, out, gain))
             size = out
-        return cls(own, thing, tuple(layers), spec.things, norm)
+        return cls(own, thing, context, second, tuple(layers), spec.things, norm)
 
     def __call__(self, x: Float[Array, "*b d"]) -> Float[Array, "*b f"]:
         count, width = self.things
@@ -115,9 +131,20 @@ class Torso:
             features = self._active(self.own(x))
         else:
             rows = x[..., -count * width :].reshape(*x.shape[:-1], count, width)
-            each = jax.nn.relu(self.thing(rows)) * rows[..., -1:]
+            first = self.thing(rows)
+            if self.context is not None:
+                first = first + self.context(x[..., : -count * width])[..., None, :]
+            each = jax.nn.relu(first) * rows[..., -1:]
             own = jax.nn.relu(self.own(x[..., : -count * width]))
-            features = jnp.concatenate([own, each.reshape(*x.shape[:-1], -1)], -1)
+            if self.second is not None:
+                each = jax.nn.relu(self.second(each)) * rows[..., -1:]
+                import os
+                if os.environ["TORSO"]=="D":
+                    features = jnp.concatenate([own, jnp.sum(each, -2), jnp.max(each,-2)], -1)
+                else:
+                    features = jnp.concatenate([own, jnp.max(each,-2)], -1)
+            else:
+                features = jnp.concatenate([own, each.reshape(*x.shape[:-1], -1)], -1)
         for layer in self.layers:
             features = self._active(layer(features))
         return features
@@ -187,11 +214,19 @@ class Heads:
 
     def __call__(self, features: Float[Array, "*b f"], noise: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:
         keys = (None, None) if noise is None else jax.random.split(noise)
-        shape = features.shape[:-1]
-        out = self.advantage(features, keys[0]).reshape(*shape, sum(self.heads), self.atoms)
-        if self.value is None:
+        worth = None if self.value is None else self.value(features, keys[1])
+        return self._joined(self.advantage(features, keys[0]), worth)
+
+    def at(self, features: Float[Array, "*b f"], looks: Float[Array, "k f"]) -> Float[Array, "*b k h"]:
+        """The same at shares of the distribution of returns, which are looked at like that."""
+        worth = None if self.value is None else through(self.value.mean, features, looks)
+        return self._joined(through(self.advantage.mean, features, looks), worth)[..., 0]
+
+    def _joined(self, out: Array, worth: Array | None) -> Float[Array, "*b h a"]:
+        out = out.reshape(*out.shape[:-1], sum(self.heads), self.atoms)
+        if worth is None:
             return out
-        worth = self.value(features, keys[1]).reshape(*shape, len(self.heads), self.atoms)
+        worth = worth.reshape(*worth.shape[:-1], len(self.heads), self.atoms)
         parts, end = [], 0
         for k, size in enumerate(self.heads):
             part = out[..., end : end + size, :]
@@ -210,14 +245,127 @@ class Quantiles:
     def init(cls, key: PRNGKeyArray, size: int) -> "Quantiles":
         return cls(Linear.init(key, COSINES, size, 2.0**0.5))
 
-    def __call__(self, features: Float[Array, "*b f"], shares: Float[Array, "*b k"]) -> Float[Array, "*b k f"]:
-        waves = jnp.cos(jnp.pi * jnp.arange(1.0, COSINES + 1.0) * shares[..., None])
-        return features[..., None, :] * jax.nn.relu(self.cosines(waves))
+    def __call__(self, shares: Float[Array, "k"]) -> Float[Array, "k f"]:
+        """What features are multiplied with to see the returns at those shares; the same for all rows."""
+        return jax.nn.relu(self.cosines(jnp.cos(jnp.pi * jnp.arange(1.0, COSINES + 1.0) * shares[:, None])))
 
 
-def seen(policy: Any, observation: Array, valid: Array, axis: str | None) -> Any:
-    """The policy, once its normaliser has seen those rows too."""
-    return replace(policy, normaliser=policy.normaliser.seen(observation, valid, axis))
+def through(layer: Linear, features: Float[Array, "*b f"], looks: Float[Array, "k f"]) -> Float[Array, "*b k o"]:
+    """Features, looked at in several ways, through a layer: as one product, since all rows are looked at alike."""
+    weight = looks.T[:, :, None] * layer.weight[:, None, :]
+    out = features @ weight.reshape(features.shape[-1], -1)
+    return out.reshape(*out.shape[:-1], *weight.shape[1:]) + layer.bias
+
+
+def spread_shares(key: PRNGKeyArray, count: int) -> Float[Array, "k"]:
+    """Shares of a distribution to look at, one in each of `count` equal parts."""
+    return (jnp.arange(count) + jax.random.uniform(key, (count,))) / count
+
+
+def middles(count: int) -> Float[Array, "k"]:
+    """The middles of `count` equal parts of a distribution."""
+    return (jnp.arange(count) + 0.5) / count
+
+
+@struct
+class Risk:
+    """Which part of the distribution counts: its worst share, fixed or by how near the nearest thing is."""
+
+    share: float = static()
+    adaptive: float = static()  # metres within which the share falls with the distance; 0 is never
+
+    def of(self, near: Array | None, shape: tuple[int, ...]) -> Float[Array, "*b"]:
+        if not self.adaptive or near is None:
+            return jnp.full(shape, self.share)
+        return self.share * jnp.clip(near / self.adaptive, 0.05, 1.0)
+
+    def weights(self, near: Array | None, shape: tuple[int, ...], count: int) -> Float[Array, "*b k"]:
+        """How much each of `count` equal parts of the distribution, the worst first, counts in its mean."""
+        part = self.of(near, shape)[..., None]
+        return jnp.clip(part * count - jnp.arange(count), 0.0, 1.0) / (part * count)
+
+
+@struct
+class QPolicy:
+    """What every choice is worth; the best one is taken."""
+
+    normaliser: Normaliser
+    torso: Torso
+    heads: Heads
+    choices: Choices
+    support: Float[Array, "atoms"]  # returns that the atoms of a distribution stand for; one 1 without a distribution
+
+    @property
+    def weights(self) -> Any:
+        return self.torso, self.heads
+
+    def having(self, weights: Any) -> "QPolicy":
+        return replace(self, torso=weights[0], heads=weights[1])
+
+    def raw(self, observation: Array, noise: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:
+        """Of normalised observations, for every choice its value, or the logits of its distribution."""
+        return self.heads(self.torso(observation), noise)
+
+    def values(self, raw: Float[Array, "*b h a"]) -> Float[Array, "*b h"]:
+        if self.support.shape[0] == 1:
+            return raw[..., 0]
+        return jnp.sum(jax.nn.softmax(raw) * self.support, -1)
+
+    def start(self) -> None:
+        """No memory."""
+
+    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
+        return self.choices.best(self.values(self.raw(self.normaliser(observation)))), memory
+
+
+@struct
+class IqnPolicy:
+    """What every choice is worth at any share of the distribution of its returns."""
+
+    normaliser: Normaliser
+    torso: Torso
+    quantiles: Quantiles
+    heads: Heads
+    choices: Choices
+    risk: Risk
+    task: Any = static()  # says how near things are, for a risk that adapts
+    looks: int = static()  # shares looked at to act
+
+    @property
+    def weights(self) -> Any:
+        return self.torso, self.quantiles, self.heads
+
+    def having(self, weights: Any) -> "IqnPolicy":
+        return replace(self, torso=weights[0], quantiles=weights[1], heads=weights[2])
+
+    def raw(self, observation: Array, shares: Float[Array, "k"]) -> Float[Array, "*b k h"]:
+        """Of normalised observations, the returns of every choice at those shares."""
+        return self.heads.at(self.torso(observation), self.quantiles(shares))
+
+    def values(self, observation: Array) -> Float[Array, "*b h"]:
+        """Of observations as they are, the mean over the part of the distribution that counts."""
+        near = self.task.nearness(observation) if self.risk.adaptive else None
+        weights = self.risk.weights(near, observation.shape[:-1], self.looks)
+        return jnp.sum(self.raw(self.normaliser(observation), middles(self.looks)) * weights[..., None], -2)
+
+    def start(self) -> None:
+        """No memory."""
+
+    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
+        return self.choices.best(self.values(observation)), memory
+
+
+def seen(policy: Any, spec: Spec, observation: Array, valid: Array, axis: str | None) -> Any:
+    """The policy, once its normaliser has seen those rows too.
+
+    Things stay as they are: a place without one is all zeros, and means over such places say nothing.
+    """
+    old, rest = policy.normaliser, math.prod(spec.things)
+    new = old.seen(observation, valid, axis)
+    if rest:
+        kept = lambda a, b: jnp.concatenate([a[:-rest], b[-rest:]])  # noqa: E731
+        new = replace(new, mean=kept(new.mean, old.mean), variance=kept(new.variance, old.variance))
+    return replace(policy, normaliser=new)
 
 
 def in_precision(tree: Any, precision: str) -> Any:

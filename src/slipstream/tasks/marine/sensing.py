@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...chance import Chance
-from ...dynamics.vessel import wrapped
+from ...dynamics.vessel import Boat, wrapped
 from ...geometry import Scalar, Vec2, sin_cos
 from .state import Thing
 
@@ -56,12 +56,33 @@ def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
     ), chance
 
 
-def told(thing: Thing, sin: Scalar, cos: Scalar) -> list[Scalar]:
-    """A thing as a vessel of that heading is told: place, velocity, size, and whether there is one."""
+WIDTH = 9
+
+
+def told(thing: Thing, boat: Boat, radius: float, sin: Scalar, cos: Scalar) -> list[Scalar]:
+    """A thing as a vessel is told of it: place and velocity as seen from the vessel, size, and whether there is one.
+
+    Between them stands what follows if both keep their velocities, as a navigator's plotter shows it: how near they
+    come, surface to surface, and how soon.
+    """
     there = jnp.where(thing.there, 1.0, 0.0)
-    ahead = thing.gap.rotated(-sin, cos) * (there * 0.05)
-    moving = thing.course.rotated(-sin, cos) * (there * 0.5)
-    return [ahead.x, ahead.y, moving.x, moving.y, thing.radius * (there * 0.3), there]
+    gap, course = thing.gap.rotated(-sin, cos), thing.course.rotated(-sin, cos)
+    closing = course - boat.velocity
+    speed = jnp.maximum(closing.dot(closing), 1e-3)
+    soon = jnp.clip(-gap.dot(closing) / speed, 0.0, 20.0)
+    room = thing.radius + radius
+    miss = (gap + closing * soon).norm() - room
+    parts = [
+        gap.x * 0.05,
+        gap.y * 0.05,
+        course.x * 0.5,
+        course.y * 0.5,
+        thing.radius * 0.3,
+        (gap.norm() - room) * 0.1,
+        jnp.clip(miss * 0.2, -1.0, 2.0),
+        jnp.where(soon > 0.0, jnp.exp(-0.2 * soon), 0.0),
+    ]
+    return [part * there for part in parts] + [there]
 
 
 def sonar(things: list[Thing], yaw: Scalar, beams: int, width: float, reach: float) -> list[Scalar]:

@@ -18,7 +18,7 @@ from ...geometry import Scalar, Vec2, sin_cos
 from ...words import known
 from .encounter import duty
 from .scripted import BASELINES
-from .sensing import blurred, nearest, sonar, told
+from .sensing import WIDTH, blurred, nearest, sonar, told
 from .start import floating, journeys, whirling
 from .state import LEVELS, THRUST_RATE, MarineState, Thing, Voyage, Waters
 
@@ -53,6 +53,8 @@ class Marine:
     edge_speed: tuple[float, float] = (5.0, 10.0)
     """of the water round a whirl's core, m/s"""
     time_limit: float = 200.0
+    practice_limit: float = 60.0
+    """in practice a voyage is cut off after this time: who is late holds up the others of its world"""
     control_dt: float = 0.5
     substeps: int = 10
     goal_radius: float = 2.0
@@ -90,7 +92,7 @@ class Marine:
         own = 7 if self.vehicle == "wamv" else 4
         if self.sensing == "sonar":
             return Spec(own + 3 * BEAMS, self.action, self.control_dt, self.vessels)
-        return Spec(own + 6 * self.slots, self.action, self.control_dt, self.vessels, things=(self.slots, 6))
+        return Spec(own + WIDTH * self.slots, self.action, self.control_dt, self.vessels, things=(self.slots, WIDTH))
 
     @property
     def action(self) -> ActionSpace:
@@ -232,7 +234,8 @@ class Marine:
             + self.goal_reward * reached
         )
         over = hit | reached
-        late = step.astype(jnp.float32) * self.control_dt >= self.time_limit
+        limit = min(self.practice_limit, self.time_limit) if self.practice else self.time_limit
+        late = step.astype(jnp.float32) * self.control_dt >= limit
         running = ~state.ended
         voyage = Voyage(
             distance=distance,
@@ -279,7 +282,7 @@ class Marine:
                 chance = jax.vmap(chance.fork)(jnp.arange(self.vessels, dtype=jnp.uint32))
             for thing in nearest(things, self.slots, self.reach):
                 thing, chance = self._measured(thing, chance)
-                parts += told(thing, sin, cos)
+                parts += told(thing, boat, self.hull.radius, sin, cos)
         shape = jnp.shape(boat.yaw)
         return jnp.stack(jax.lax.optimization_barrier([jnp.broadcast_to(p, shape) for p in parts]), -1)
 
@@ -296,9 +299,9 @@ class Marine:
             rows = observation[..., 4:].reshape(*observation.shape[:-1], BEAMS, 3)
             away = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * self.reach
             return jnp.min(jnp.where(rows[..., 2] > 0.5, away, self.reach), -1)
-        rows = observation[..., -6 * self.slots :].reshape(*observation.shape[:-1], self.slots, 6)
+        rows = observation[..., -WIDTH * self.slots :].reshape(*observation.shape[:-1], self.slots, WIDTH)
         away = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * 20.0 - rows[..., 4] / 0.3
-        return jnp.min(jnp.where(rows[..., 5] > 0.5, away, self.reach), -1)
+        return jnp.min(jnp.where(rows[..., -1] > 0.5, away, self.reach), -1)
 
     # Reporting
 
