@@ -27,6 +27,7 @@ USAGE = """usage: slipstream COMMAND [options]
   pipeline PRESET        train, evaluate, video and report in one go
   fit --plant PLANT      tune the fast model to a plant, or with --log to a flight log
   parity RUN             how far apart plants are: the same policy on each, side by side
+  compare NAME           train several agents on the same worlds: one table, their curves, the hardest worlds filmed
   bench [WHAT]           throughput here: sim, render, act, train or memory
   doctor                 what is installed and what is missing, in words
 
@@ -153,9 +154,9 @@ def changed(experiment: Any, where: Where) -> Any:
 def check(experiment: Any) -> None:
     """Refuse an experiment that cannot run on this machine, before its folder is made."""
     configure(experiment.devices, sees(experiment))
-    from .training import trainer_of
+    from .training import check_memory, trainer_of
 
-    trainer_of(experiment)
+    check_memory(trainer_of(experiment))
 
 
 def sees(experiment: Any) -> bool:
@@ -235,6 +236,8 @@ class Evaluate:
     """last, best, or a step"""
     seed: int | None = None
     """of the starts; by default one that training never used"""
+    changed: str = ""
+    """settings of the task that differ from those trained with, such as vessels=7,buoys=8"""
     settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
     json: bool = False
     """print one JSON object and nothing else on standard output"""
@@ -263,8 +266,22 @@ def evaluate(request: Evaluate) -> dict[str, Any]:
     with Count(f"{request.plant} plant", request.episodes or 1) as count:
         return evaluation(
             run, request.plant, request.episodes, request.seed, request.checkpoint,
-            watch=count.look, settings=request.settings,
+            watch=count.look, settings=request.settings, changes=read_changes(request.changed),
         )  # fmt: skip
+
+
+def read_changes(text: str) -> dict[str, Any]:
+    """`vessels=7,rules=false` as names and values."""
+    found = {}
+    for part in filter(None, text.split(",")):
+        name, sign, value = part.partition("=")
+        if not sign:
+            raise RequestError(f"'{part}' is no setting; write it as name=value")
+        try:
+            found[name.strip()] = json.loads(value)
+        except ValueError:
+            found[name.strip()] = value.strip()
+    return found
 
 
 def scored(summary: dict[str, Any]) -> str:
@@ -328,9 +345,11 @@ def report(request: Report) -> Path:
     run = Run.open(request.run)
     if not run.summaries():
         evaluate(Evaluate(request.run))
-    if not any(run.videos):
-        video(Video(request.run))
     from .report.page import write
+    from .report.video import filmed
+
+    if filmed(run.experiment.task) and not any(run.videos):
+        video(Video(request.run))
 
     return write(run)
 
@@ -342,9 +361,9 @@ def command_pipeline(words: list[str]) -> int:
     if not trained["finished"]:
         return 1
     summary = evaluate(Evaluate(run.folder))
-    film = video(Video(run.folder))
     page = report(Report(run.folder))
-    result = {"run": str(run.folder), "training": trained, "evaluation": summary, "video": str(film)}
+    films = [str(film) for film in run.videos]
+    result = {"run": str(run.folder), "training": trained, "evaluation": summary, "video": next(iter(films), None)}
     result |= {"report": str(page), "seconds": round(time.perf_counter() - began, 1)}
 
     def words_for() -> None:
@@ -474,6 +493,91 @@ def command_parity(words: list[str]) -> int:
 
 
 @dataclass(frozen=True)
+class Compare:
+    """Train and score several agents on the same worlds and write one page about them; what is done is not repeated."""
+
+    name: tyro.conf.Positional[str]
+    """of a comparison, such as marine"""
+    agents: str = ""
+    """only these presets of it, such as marine,marine-sac"""
+    folder: Path | None = None
+    """where the runs and the page go; by default runs/compare-NAME"""
+    seeds: int = 3
+    episodes: int = 500
+    """worlds each is scored on, for every seed"""
+    steps: int = 0
+    """of training, instead of each preset's"""
+    json: bool = False
+
+
+def command_compare(words: list[str]) -> int:
+    request = parse(Compare, words, "compare")
+    from .experiment import COMPARISONS, PRESETS
+    from .run import Run
+
+    if request.name not in COMPARISONS:
+        raise RequestError(f"there is no comparison '{request.name}'{nearest(request.name, COMPARISONS)}")
+    agents = [name.strip() for name in request.agents.split(",") if name.strip()] or COMPARISONS[request.name]
+    for name in agents:
+        if name not in COMPARISONS[request.name]:
+            raise RequestError(f"'{name}' is not compared here{nearest(name, COMPARISONS[request.name])}")
+    if request.seeds < 1 or request.episodes < 1 or request.steps < 0:
+        raise RequestError("--seeds and --episodes must be at least 1, --steps not negative")
+    folder = request.folder or Path("runs") / f"compare-{request.name}"
+    planned = {
+        folder / name / f"seed-{seed}": replace(PRESETS[name], seed=seed, steps=request.steps or PRESETS[name].steps)
+        for name in agents
+        for seed in range(request.seeds)
+    }
+    begun = {path: Run.open(path) for path in planned if (path / "experiment.json").exists()}
+    for path, experiment in planned.items():
+        if path in begun and begun[path].experiment != experiment:
+            raise RequestError(f"{path} was trained with other settings; choose another --folder")
+        if experiment.seed == 0:
+            check(experiment)
+    runs: dict[str, list[Run]] = {name: [] for name in agents}
+    for number, (path, experiment) in enumerate(planned.items(), 1):
+        say(f"{path.parent.name}, seed {experiment.seed} ({number} of {len(planned)})")
+        run = begun.get(path) or Run.create(path, experiment)
+        runs[path.parent.name].append(run)
+        if not completed(run, request.episodes):
+            return 1
+    from .progress import Count
+    from .report.compare import rows_of, write
+
+    with Count("films", 1) as count:
+        page = write(folder, request.name, runs, watch=count.look)
+    rows = rows_of(runs)
+
+    def words_for() -> None:
+        for row in rows:
+            text = ", ".join(
+                f"{key.replace('_', ' ')} {value:.3g}" for key, value in row["figures"].items() if value is not None
+            )
+            print(f"{row['name']:20} {text}")
+        print(f"Page: {page.resolve()}")
+
+    give({"page": str(page), "rows": rows}, request.json, words_for)
+    return 0
+
+
+def completed(run: Any, episodes: int) -> bool:
+    """Train what is left of a run, if any, and score it unless that was done; false if a person stopped it."""
+    from .training import trainer_of
+
+    experiment = run.experiment
+    total = trainer_of(experiment).updates * experiment.learner.samples
+    if (run.steps or [0])[-1] < total and not train(run, bool(run.steps))["finished"]:
+        return False
+    found = run.summaries().get("fast", {})
+    if (found.get("episodes"), found.get("checkpoint")) != (episodes * experiment.seeds, run.steps[-1]):
+        from .evaluate.episode import UNSEEN
+
+        evaluate(Evaluate(run.folder, episodes=episodes, seed=UNSEEN))
+    return True
+
+
+@dataclass(frozen=True)
 class Bench:
     """Throughput on this machine, and where the time goes."""
 
@@ -551,6 +655,7 @@ def command_list(words: list[str]) -> int:
     from .dynamics.quadrotor import VEHICLES
     from .evaluate.episode import PLANTS
     from .experiment import LEARNERS, PRESETS, TASKS
+    from .progress import brief
     from .tasks.racing import TRACKS
     from .tasks.survey import MISSIONS
 
@@ -569,13 +674,20 @@ def command_list(words: list[str]) -> int:
 
     def words_for() -> None:
         for name, preset in PRESETS.items():
-            steps = preset.steps * preset.task.spec.agents / 1e6
-            print(f"preset     {name:20} {preset.task.about}, {steps:.0f} M steps")
+            print(f"preset     {name:20} {preset.task.about}, {brief(preset.steps * agents_of(preset.task))} steps")
         for name in ("tasks", "algorithms", "plants", "tracks", "missions", "vehicles", "actions", "devices"):
             print(f"{name:10} {', '.join(result[name])}")
 
     give(result, request.json, words_for)
     return 0
+
+
+def agents_of(task: Any) -> int:
+    """Of one world; of a task whose package is not installed nobody knows."""
+    try:
+        return task.spec.agents
+    except ValueError:
+        return 1
 
 
 def command_doctor(words: list[str]) -> int:
@@ -597,6 +709,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "pipeline": command_pipeline,
     "fit": command_fit,
     "parity": command_parity,
+    "compare": command_compare,
     "bench": command_bench,
     "doctor": command_doctor,
 }

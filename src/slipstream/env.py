@@ -192,6 +192,14 @@ def advance(env: Env[S], state: S, action: Any, fresh: Fresh[S] | None = None) -
     return pick(jnp.all(waiting), anew, after)
 
 
+def joined(parts: list[Any]) -> Float[Array, "*agents numbers"]:
+    """Numbers of an agent, or of every agent, side by side along the last axis.
+
+    Each is computed for all worlds first: without the barrier XLA fills an array of many origins number by number.
+    """
+    return jnp.moveaxis(jnp.stack(jax.lax.optimization_barrier([jnp.asarray(part) for part in parts])), 0, -1)
+
+
 def among(who: Bool[Array, "agents"], yes: T, no: T) -> T:
     """For each agent one of two trees, whose leaves have a leading axis of agents."""
     return jax.tree.map(lambda a, b: jnp.where(who.reshape(who.shape + (1,) * (jnp.ndim(a) - 1)), a, b), yes, no)

@@ -5,6 +5,7 @@ import typing
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from .adapters.gymnax import Gymnax
 from .learn.ac_iqn import AcIqn
 from .learn.ddpg import Ddpg, Td3
 from .learn.dqn import Dqn
@@ -21,7 +22,7 @@ from .words import nearest
 Task = TypeVar("Task")
 Learner = TypeVar("Learner")
 
-TASKS: dict[str, type] = {"racing": Racing, "survey": Survey, "marine": Marine}
+TASKS: dict[str, type] = {"racing": Racing, "survey": Survey, "marine": Marine, "gymnax": Gymnax}
 LEARNERS: dict[str, type] = {
     "ppo": Ppo, "pqn": Pqn, "dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn, "ddpg": Ddpg, "td3": Td3, "sac": Sac,
     "ac-iqn": AcIqn,
@@ -148,14 +149,26 @@ survey = Experiment(
 )
 
 fast_learning: dict[str, Any] = {
-    "worlds": 64, "length": 4, "learns": 8, "batch": 512, "capacity": 1_000_000, "warmup": 20_000, "steps": 3,
-    "rate": 1e-3, "rate_end": 0.05, "norm": True, "hidden": (128, 128), "follow": 0.01,
+    "worlds": 128, "length": 4, "learns": 16, "batch": 256, "capacity": 1_000_000, "warmup": 20_000, "steps": 3,
+    "rate": 2e-3, "rate_end": 0.05, "norm": True, "hidden": (128, 128), "follow": 0.01, "width": 10.0,
 }  # fmt: skip
 """Many worlds, large batches and layer norm: what suits a batched simulator."""
 
+large_returns = fast_learning | {"width": 50.0}
+
+classic_choices: dict[str, Any] = {
+    "worlds": 8, "length": 8, "learns": 8, "batch": 256, "capacity": 100_000, "warmup": 1000, "steps": 5,
+    "rate": 1e-3, "rate_end": 0.05, "follow": 0.01, "explore_end": 0.02, "explore_share": 0.3,
+}  # fmt: skip
+classic_numbers: dict[str, Any] = {
+    "worlds": 4, "length": 1, "learns": 4, "batch": 256, "capacity": 50_000, "warmup": 1000, "steps": 1,
+    "rate": 1e-3, "discount": 0.98, "follow": 0.01,
+}  # fmt: skip
+"""Few worlds, much learning from each step: what is usual for small tasks, by choices and by numbers."""
+
 icra = Marine(
-    vessels=5, buoys=6, vehicle="dot", space="discrete", slots=10, reach=15.0, noise=0.0, rules=False, size=50.0,
-    distance=30.0, first_distance=20.0, vortices=6, step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
+    vessels=7, buoys=8, vehicle="dot", space="discrete", slots=10, reach=15.0, noise=0.0, rules=False, size=50.0,
+    distance=30.0, first_distance=20.0, vortices=8, step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
 )  # fmt: skip
 iros = Marine(
     vessels=1, first_vessels=1, buoys=8, vehicle="dot", space="discrete", sensing="sonar", reach=10.0, rules=False,
@@ -163,7 +176,7 @@ iros = Marine(
     step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
 )  # fmt: skip
 choosing = Marine(space="discrete")
-marine = Experiment(task=Marine(), learner=AcIqn(**fast_learning, explore=0.3), steps=1_500_000)
+marine = Experiment(task=Marine(), learner=AcIqn(**fast_learning, explore=0.3), steps=600_000, devices=1)
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
@@ -193,8 +206,17 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "marine-iqn": replace(marine, task=choosing, learner=Iqn(**fast_learning)),
     "marine-rainbow": replace(marine, task=choosing, learner=Rainbow(**fast_learning)),
     "marine-dqn": replace(marine, task=choosing, learner=Dqn(**fast_learning)),
-    "marine-pqn": replace(marine, task=choosing, learner=Pqn(worlds=256, trace=0.9), steps=6_000_000),
-    "marine-icra": replace(marine, task=icra, learner=Iqn(**fast_learning, adaptive=10.0)),
-    "marine-iros": replace(marine, task=iros, learner=Iqn(**fast_learning, adaptive=10.0)),
+    "marine-pqn": replace(marine, task=choosing, learner=Pqn(worlds=256, trace=0.9), steps=3_000_000),
+    "marine-icra": replace(marine, task=icra, learner=Iqn(**large_returns, adaptive=10.0), steps=1_000_000),
+    "marine-iros": replace(marine, task=iros, learner=Iqn(**large_returns, adaptive=10.0), steps=2_000_000),
+    "cartpole": Experiment(Gymnax("CartPole-v1", 475.0), Dqn(**classic_choices), 100_000, devices=1),
+    "acrobot": Experiment(Gymnax("Acrobot-v1", -90.0), Iqn(**classic_choices), 100_000, devices=1),
+    "mountaincar": Experiment(Gymnax("MountainCar-v0", -125.0), Iqn(**classic_choices), 150_000, devices=1),
+    "pendulum": Experiment(Gymnax("Pendulum-v1", -200.0), Sac(**classic_numbers), 20_000, devices=1),
 }
 """What `slipstream train` knows by name."""
+
+COMPARISONS: dict[str, tuple[str, ...]] = {
+    "marine": ("marine", *(f"marine-{name}" for name in ("sac", "td3", "ddpg", "iqn", "rainbow", "dqn", "pqn"))),
+}
+"""What `slipstream compare` knows by name: presets whose agents sail the same worlds."""

@@ -84,6 +84,7 @@ def train(
     say(f"compiled in {chunk.seconds:.1f} s for {trainer.mesh.size} device(s), {chunk.memory / 1e6:.0f} MB each")
 
     first = first_step = saved = saved_step = None
+    pause = save_seconds
     look = Look(step, total, before, 0.0, {})
     while step < total:
         state, metrics, tally = chunk(state)
@@ -99,10 +100,12 @@ def train(
         run.log({"step": step, "seconds": round(seconds, 3), "steps_per_second": round(rate, 1), **metrics})
         watch(look)
         done, stopped = step >= total, stop()
-        if done or stopped or now - (saved or now) >= save_seconds:
+        if done or stopped or now - (saved or now) >= pause:
             skill = metrics.get("success", metrics.get("score", metrics["reward"]))
             run.save(step, state, keep=KEEP, seconds=seconds, skill=None if math.isnan(skill) else skill)
             saved, saved_step = time.perf_counter(), step
+            # A large replay takes a while to store: no more than a few hundredths of the time go into that.
+            pause = max(save_seconds, 30.0 * (saved - now))
         if stopped:
             break
     if saved_step is None and not run.steps:

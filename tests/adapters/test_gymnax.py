@@ -46,9 +46,9 @@ def test_numbers_between_minus_one_and_one_are_the_whole_range():
 def test_worlds_start_apart():
     env = Gymnax("CartPole-v1")
     states = jax.vmap(lambda k: env.reset(Chance.of(0, k)))(jnp.arange(32))
-    assert len(np.unique(np.asarray(states.world)[:, 0])) == 32
+    assert len(np.unique(np.asarray(states.body.seen)[:, 0])) == 32
 
 
 def test_what_gymnax_does_not_have_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="did you mean 'CartPole-v1'"):
-        Gymnax("CartPole-v2")
+        _ = Gymnax("CartPole-v2").spec

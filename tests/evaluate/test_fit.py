@@ -13,9 +13,10 @@ import pytest
 
 from slipstream.cli import main
 from slipstream.dynamics.quadrotor import iris, racer
-from slipstream.evaluate.excitation import FreeFlight, excitation, from_log, record
+from slipstream.evaluate.excitation import FreeFlight, excitation, record
 from slipstream.evaluate.fit import Fit, RateModel, VelocityModel, fit, flown, tuned, write
 from slipstream.evaluate.plant import PlantError
+from slipstream.evaluate.px4.log import from_log
 from slipstream.experiment import PRESETS, Experiment
 
 

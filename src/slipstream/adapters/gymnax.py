@@ -1,45 +1,56 @@
 """Environments of gymnax as tasks: pure functions of one world, with ends told apart and restarts left to us."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 from ..chance import Chance
 from ..env import ActionSpace, Box, Discrete, Spec, State
+from ..struct import struct
+from ..words import nearest
+
+
+@struct
+class Scene:
+    """Where one of gymnax's environments stands, and what its last step gave."""
+
+    inner: Any
+    seen: Float[Array, "features"]
+    reward: Float[Array, ""]
+    over: Bool[Array, ""]
+
+
+GymnaxState = State[None, Scene, Array]
 
 
 @dataclass(frozen=True)
 class Gymnax:
     """One of gymnax's environments by name, for every learner that can act in it."""
 
-    name: str = "CartPole-v1"
-    goal: float = math.inf
-    """score from which on an episode counts as a success; without one none does"""
+    environment: str = "CartPole-v1"
+    goal: float = 1e9
+    """score from which on an episode counts as a success"""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _made(self) -> tuple[Any, Any]:
         try:
             import gymnax  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise ValueError('environments of gymnax need it: pip install "slipstream[gymnax]"') from error
-        if self.name not in gymnax.registered_envs:
-            from ..words import nearest
-
-            raise ValueError(f"gymnax has no '{self.name}'{nearest(self.name, gymnax.registered_envs)}")
-
-    @cached_property
-    def _made(self) -> tuple[Any, Any]:
-        import gymnax  # pyright: ignore[reportMissingImports]
-
-        return gymnax.make(self.name)
+        if self.environment not in gymnax.registered_envs:
+            raise ValueError(f"gymnax has no '{self.environment}'{nearest(self.environment, gymnax.registered_envs)}")
+        return gymnax.make(self.environment)
 
     @property
     def about(self) -> str:
-        return f"{self.name} of gymnax"
+        return f"{self.environment} of gymnax"
 
     @cached_property
     def limit(self) -> int:
@@ -63,35 +74,63 @@ class Gymnax:
         space = env.action_space(params)
         return Discrete(int(space.n)) if hasattr(space, "n") else Box(math.prod(space.shape))
 
-    def reset(self, chance: Chance) -> State[Any, Any, Array]:
-        word, chance = chance.word()
-        seen, body = self._made[0].reset_env(jax.random.key(word), self.params)
-        zero, no = jnp.float32(0.0), jnp.bool_(False)
-        return State(jnp.ravel(seen), body, zero, chance, jnp.int32(0), zero, no, no)
+    def exam(self) -> "Gymnax":
+        """It is always the same."""
+        return self
 
-    def step(self, state: State[Any, Any, Array], action: Any) -> State[Any, Any, Array]:
-        env, params = self._made[0], self.params
-        word, chance = state.chance.word()
+    def reset(self, chance: Chance) -> GymnaxState:
+        word, chance = chance.word()
+        seen, inner = self._made[0].reset_env(jax.random.key(word), self.params)
+        zero, no = jnp.float32(0.0), jnp.bool_(False)
+        return State(None, Scene(inner, jnp.ravel(seen), zero, no), zero, chance, jnp.int32(0), zero, no, no)
+
+    def step(self, state: GymnaxState, action: Any) -> GymnaxState:
+        state, told = self.command(state, action)
+        return self.judge(state, self.move(state, told))
+
+    def command(self, state: GymnaxState, action: Any) -> tuple[GymnaxState, Any]:
+        """The action as the environment takes it."""
         if isinstance(self.action, Box):
-            space = env.action_space(params)
+            space = self._made[0].action_space(self.params)
             action = space.low + 0.5 * (jnp.clip(action, -1.0, 1.0) + 1.0) * (space.high - space.low)
-        seen, body, reward, over, _ = env.step_env(jax.random.key(word), state.body, action, params)
+        return state, action
+
+    def move(self, state: GymnaxState, told: Any) -> Scene:
+        """One step of the environment itself; what is seen and earned comes with it, and from nowhere else."""
+        word, _ = state.chance.word()
+        inner = state.body.inner
+        seen, after, reward, over, _ = self._made[0].step_env(jax.random.key(word), inner, told, self.params)
+        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, inner)
         reward = jnp.asarray(reward, jnp.float32).reshape(())
-        step, over = state.step + 1, jnp.asarray(over, jnp.bool_).reshape(())
+        return Scene(after, jnp.ravel(seen), reward, jnp.asarray(over, jnp.bool_).reshape(()))
+
+    def judge(self, state: GymnaxState, body: Scene) -> GymnaxState:
+        step = state.step + 1
         return replace(
             state,
-            world=jnp.ravel(seen),  # what is seen comes with a step, and from nowhere else
-            body=jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), body, state.body),
-            progress=state.progress + reward,
-            chance=chance,
+            body=body,
+            progress=state.progress + body.reward,
+            chance=state.chance.word()[1],
             step=step,
-            reward=reward,
-            terminated=over,
-            truncated=(step >= self.limit) & ~over,
+            reward=body.reward,
+            terminated=body.over,
+            truncated=(step >= self.limit) & ~body.over,
         )
 
-    def observe(self, state: State[Any, Any, Array]) -> Float[Array, "features"]:
-        return jnp.asarray(state.world, jnp.float32)
+    def observe(self, state: GymnaxState) -> Float[Array, "features"]:
+        return jnp.asarray(state.body.seen, jnp.float32)
 
-    def figures(self, state: State[Any, Any, Array]) -> dict[str, Float[Array, ""]]:
+    def figures(self, state: GymnaxState) -> dict[str, Float[Array, ""]]:
         return {"success": (state.progress >= self.goal).astype(jnp.float32), "score": state.progress}
+
+    def record(self, state: GymnaxState) -> dict[str, Array]:
+        return {"observation": self.observe(state), "reward": state.reward}
+
+    def scenery(self, state: GymnaxState) -> dict[str, Array]:
+        return {}
+
+    def baselines(self) -> dict[str, Any]:
+        return {}
+
+    def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
+        return {"score_lowest": float(np.min(figures["score"])), "score_highest": float(np.max(figures["score"]))}

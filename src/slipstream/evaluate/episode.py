@@ -3,11 +3,12 @@
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 
 from ..chance import Chance
 from ..env import Seeing, among, pick
+from ..experiment import checked
 from ..learn.rollout import aged
 from ..run import Run, RunError, finite, write_text
 from ..training import trainer_of
@@ -77,6 +79,17 @@ class Pilot:
     """sights of states; None without a camera"""
     choose: Callable[[Any, Any, Any], Any]
     """actions by states, sights, and the age of those"""
+    expect: Callable[[Any, Any], dict[str, Any]] = lambda states, actions: {}
+    """what it expects of its actions, for the record"""
+
+
+@runtime_checkable
+class Expecting(Protocol):
+    """A policy that tells the distribution of returns it expects of an action."""
+
+    def returns(self, observation: Any, action: Any) -> Any:
+        """Quantiles, the lowest first; None if it knows only their mean."""
+        ...
 
 
 def trained_pilot(task: Task, policy: Any) -> Pilot:
@@ -92,7 +105,11 @@ def trained_pilot(task: Task, policy: Any) -> Pilot:
             observation = aged(observation, states, age, spec.interval)
         return policy.act(observation, None, sight)[0]
 
-    return Pilot(see, choose)
+    def expect(states: Any, actions: Any) -> dict[str, Any]:
+        returns = policy.returns(jax.vmap(task.observe)(states), actions) if isinstance(policy, Expecting) else None
+        return {} if returns is None else {"returns": returns}
+
+    return Pilot(see, choose, expect)
 
 
 def scripted_pilot(script: Callable[[Any], Any]) -> Pilot:
@@ -118,7 +135,8 @@ class Flyer:
 
         def begin(states: Any, seen: Any) -> Any:
             sight = self.pilot.see(states)
-            return *self._decide(states, seen, sight, 0), sight, self._record(states)
+            commanded, commands, expected = self._decide(states, seen, sight, 0)
+            return commanded, commands, sight, self._record(states) | expected
 
         return jax.jit(begin)
 
@@ -129,16 +147,19 @@ class Flyer:
         def turn(commanded: Any, bodies: Any, seen: Any, sight: Any, age: Any, look: bool) -> Any:
             states = self._score(commanded, bodies)
             sight = self.pilot.see(states) if look else sight
-            return *self._decide(states, seen, sight, age), sight, self._record(states), states.ended
+            commanded, commands, expected = self._decide(states, seen, sight, age)
+            return commanded, commands, sight, self._record(states) | expected, states.ended
 
         return jax.jit(turn, static_argnames="look")
 
-    def _decide(self, states: Any, seen: Any, sight: Any, age: Any) -> tuple[Any, Any]:
+    def _decide(self, states: Any, seen: Any, sight: Any, age: Any) -> tuple[Any, Any, dict[str, Any]]:
         # The pilot flies by what the plant's sensors say; what is judged is where the bodies are.
         believed = replace(states, body=seen)
-        commanded, commands = jax.vmap(self.task.command)(believed, self.pilot.choose(believed, sight, age))
+        actions = self.pilot.choose(believed, sight, age)
+        commanded, commands = jax.vmap(self.task.command)(believed, actions)
+        expected = self.pilot.expect(*jax.tree.map(lambda x: x[: self.keep], (believed, actions)))
         # An episode that has ended stays as it ended, so that its figures are those of its end.
-        return self._kept(states, replace(commanded, body=states.body)), commands
+        return self._kept(states, replace(commanded, body=states.body)), commands, expected
 
     def _score(self, commanded: Any, bodies: Any) -> Any:
         return self._kept(commanded, jax.vmap(self.task.judge)(commanded, bodies))
@@ -256,15 +277,19 @@ def evaluate(
     keep: int = 16,
     watch: Callable[[int, int], None] = lambda ended, episodes: None,
     settings: PlantSettings = PlantSettings(),
+    changes: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Score a run on a plant by so many worlds, or by as many as take minutes; writes episodes and summary.json."""
+    """Score a run on a plant by so many worlds, or by as many as take minutes; writes episodes and summary.json.
+
+    With `changes` the task is another than the one trained on, and its results stand beside those of that one.
+    """
     if plant not in PLANTS:
         raise PlantError(f"the plant '{plant}' cannot be used here")
     flown_by = PLANTS[plant](settings)
     if episodes is not None and episodes < 1:
         raise ValueError("at least 1 episode is needed")
     experiment = run.experiment
-    task = experiment.task.exam()
+    task = other_task(experiment.task, changes).exam()
     # The usual number is kept for the fast plant, whose worlds cost nothing.
     usual = USUAL[plant] if plant == "fast" else -(-USUAL[plant] // task.spec.agents)
     worlds = usual if episodes is None else episodes
@@ -275,8 +300,9 @@ def evaluate(
     flown = [fly(task, pilot, flown_by, worlds, seed, keep, watch) for pilot in pilots]
     seconds = time.perf_counter() - began
     figures = {name: np.concatenate([f.figures[name] for f in flown]) for name in flown[0].figures}
+    name = "-".join([plant, *(f"{key}={value}" for key, value in changes.items())])
     summary: dict[str, Any] = {
-        "plant": plant,
+        "plant": name,
         "episodes": worlds * len(flown),
         "agents": task.spec.agents,
         "success_rate": float(np.mean(figures["success"])),
@@ -309,7 +335,7 @@ def evaluate(
             for name, f in beside.items()
         }
     summary = json.loads(json.dumps(summary), parse_constant=lambda _: None)
-    folder = run.episodes(plant)
+    folder = run.episodes(name)
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -320,6 +346,16 @@ def evaluate(
     except OSError as error:
         raise RunError(f"cannot write to {folder}: {error.strerror}") from error
     return summary
+
+
+def other_task(task: Any, changes: Mapping[str, Any]) -> Any:
+    """The task with other settings, as long as the same policy can act in it."""
+    if not changes:
+        return task
+    other = replace(task, **checked(type(task), dict(changes), "task"))
+    if replace(other.spec, agents=1) != replace(task.spec, agents=1):
+        raise ValueError("with those settings agents see or do something else than the policy was trained for")
+    return other
 
 
 def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:

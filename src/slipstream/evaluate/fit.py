@@ -29,8 +29,9 @@ from ..learn.off_policy import huber
 from ..run import finite, write_text
 from ..tasks.racing import Racing
 from ..tasks.survey import Survey
-from .excitation import FreeFlight, Recording, excitation, from_log, record
+from .excitation import FreeFlight, Recording, excitation, record
 from .plant import Plant, PlantError
+from .px4.log import from_log
 
 # Models
 
@@ -209,12 +210,12 @@ def fit(
         logs, starts = variables
         numbers = {k: jnp.exp(v) for k, v in logs.items()}
         ends, seen = jax.vmap(partial(flown, model, numbers))(starts, commands)
-        fitted = jnp.mean(jnp.sum(huber(seen - wanted, WIDTH), -1))
+        fitted = WIDTH * jnp.mean(jnp.sum(huber(seen - wanted, WIDTH), -1))
         gaps = jnp.float32(0.0)
         if shots > 1:
             for end, start in zip(jax.tree.leaves(ends), jax.tree.leaves(starts), strict=True):
                 end, start = end.reshape(-1, shots), start.reshape(-1, shots)
-                gaps = gaps + jnp.mean(huber((end[:, :-1] - start[:, 1:]) * 0.3, WIDTH))
+                gaps = gaps + WIDTH * jnp.mean(huber((end[:, :-1] - start[:, 1:]) * 0.3, WIDTH))
         return fitted + gaps / length
 
     schedule = optax.cosine_decay_schedule(rate, iterations, 0.02)

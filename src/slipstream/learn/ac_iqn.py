@@ -21,15 +21,13 @@ class AcIqn(Ddpg):
     twin: bool = True
     shares: int = 8
     """of the distribution, looked at for each row; and as many of its target's"""
-    width: float = 1.0
-    """errors below this count by their square: smaller is truer to the distribution, larger is smoother"""
     cvar: float = 1.0
     """the worst share of the distribution that the actor is to improve; 1 is all of it"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.shares < 1 or not 0.0 < self.cvar <= 1.0 or self.width <= 0.0:
-            raise ValueError("shares are at least 1, cvar lies in (0, 1], width is positive")
+        if self.shares < 1 or not 0.0 < self.cvar <= 1.0:
+            raise ValueError("shares are at least 1, cvar lies in (0, 1]")
 
     @property
     def distributional(self) -> bool:

@@ -1,6 +1,7 @@
 """Deterministic policy gradients for actions that are numbers: DDPG, and TD3 with its three remedies as switches."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -8,15 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
 from ..chance import Chance
-from ..env import Box, Env, Spec
+from ..env import Box, Env
 from ..policy.nets import Normaliser
-from ..policy.numbers import Actor, Critic, PointPolicy, critics
-from .off_policy import OffPolicy, huber, weighted
+from ..policy.numbers import Actor, PointPolicy, critics
+from .judged import Judged, scattered
+from .off_policy import huber, weighted
 from .replay import Rows
 
 
 @dataclass(frozen=True)
-class Ddpg(OffPolicy):
+class Ddpg(Judged):
     """Settings of DDPG."""
 
     explore: float = 0.2
@@ -24,7 +26,6 @@ class Ddpg(OffPolicy):
     noise: float = 0.2
     """standard deviation of what is added to actions to explore"""
     twin: bool = False
-    """two critics, of which the lower one is believed"""
     smooth: float = 0.0
     """noise on the action that is valued next"""
     delay: int = 1
@@ -36,11 +37,6 @@ class Ddpg(OffPolicy):
         super().__post_init__()
         if self.noise < 0.0 or self.smooth < 0.0 or self.delay < 1 or self.bound < 0.0:
             raise ValueError("noise, smooth and bound are not negative, delay is at least 1")
-
-    def check_action(self, spec: Spec) -> None:
-        if not isinstance(spec.action, Box):
-            name = type(self).__name__.lower()
-            raise ValueError(f"{name} acts by numbers; for choices take pqn, iqn, rainbow, dqn or ppo")
 
     def build(self, key: PRNGKeyArray, env: Env[Any]) -> PointPolicy:
         spec = env.spec
@@ -59,15 +55,12 @@ class Ddpg(OffPolicy):
     def choose(
         self, policy: PointPolicy, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray
     ) -> Any:
-        return trembling(self._point(policy, policy.normaliser(observation)), chances, explore, self.noise)
+        point = self._point(policy, policy.normaliser(observation))
+        return scattered(point, self.noise, chances, explore, partial(jnp.clip, min=-1.0, max=1.0))
 
     def _point(self, policy: PointPolicy, observation: Array) -> Array:
         policy, observation = self.computed((policy, observation))
         return policy.point(observation).astype(jnp.float32)
-
-    def _worth(self, critic: Critic, observation: Array, action: Array, shares: Array | None = None) -> Array:
-        critic, observation, action, shares = self.computed((critic, observation, action, shares))
-        return critic(observation, action, shares).astype(jnp.float32)
 
     def loss(
         self, policy: PointPolicy, target: PointPolicy, rows: Rows, key: PRNGKeyArray, share: Array
@@ -76,7 +69,7 @@ class Ddpg(OffPolicy):
         values = [self._worth(critic, rows.following, following) for critic in target.critics]
         wanted = jax.lax.stop_gradient(rows.reward + rows.discount * jnp.min(jnp.stack(values), 0))
         off = [self._worth(critic, rows.observation, rows.action) - wanted for critic in policy.critics]
-        critic_loss = weighted(sum(huber(error) for error in off), rows)  # pyright: ignore[reportArgumentType]
+        critic_loss = weighted(sum(huber(error, self.width) for error in off), rows)  # pyright: ignore[reportArgumentType]
         action, beyond = self._bounded(policy, rows)
         worth = self._worth(jax.lax.stop_gradient(policy.critics[0]), rows.observation, action)
         actor_loss = -weighted(worth, rows) + self.bound * beyond
@@ -109,20 +102,3 @@ class Td3(Ddpg):
     twin: bool = True
     smooth: float = 0.2
     delay: int = 2
-
-
-def trembling(action: Array, chances: Chance, explore: Array, noise: float) -> tuple[Array, Chance]:
-    """Actions with Gaussian noise, and of a share of agents any action; for all worlds and agents."""
-
-    def one(action: Array, chance: Chance) -> tuple[Array, Chance]:
-        dice, chance = chance.uniform()
-        parts = []
-        for k in range(action.shape[-1]):
-            shift, chance = chance.normal(noise)
-            other, chance = chance.uniform(-1.0, 1.0)
-            parts.append(jnp.where(dice < explore, other, jnp.clip(action[k] + shift, -1.0, 1.0)))
-        return jnp.stack(parts), chance
-
-    for _ in range(action.ndim - 1):
-        one = jax.vmap(one)
-    return one(action, chances)

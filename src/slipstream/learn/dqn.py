@@ -80,7 +80,7 @@ class Dqn(OffPolicy):
             following = chosen_of(after, jnp.argmax(by, -1))
             if self.atoms == 1:
                 error = chosen[..., 0] - (rows.reward + rows.discount * following[..., 0])
-                losses, errors = losses + huber(error), errors + jnp.abs(error)
+                losses, errors = losses + huber(error, self.width), errors + jnp.abs(error)
             else:
                 wanted = projected(jax.nn.softmax(following), rows.reward, rows.discount, policy.support)
                 cross = -jnp.sum(wanted * jax.nn.log_softmax(chosen), -1)

@@ -21,8 +21,6 @@ class Iqn(OffPolicy):
 
     shares: int = 8
     """of the distribution, looked at for each row; and as many of its target's"""
-    width: float = 1.0
-    """errors below this count by their square: smaller is truer to the distribution, larger is smoother"""
     looks: int = 16
     """to act"""
     cvar: float = 1.0
@@ -34,10 +32,8 @@ class Iqn(OffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.shares, self.looks) < 1 or not 0.0 < self.cvar <= 1.0 or self.adaptive < 0.0 or self.width <= 0.0:
-            raise ValueError(
-                "shares and looks are at least 1, cvar lies in (0, 1], adaptive is not negative, width positive"
-            )
+        if min(self.shares, self.looks) < 1 or not 0.0 < self.cvar <= 1.0 or self.adaptive < 0.0:
+            raise ValueError("shares and looks are at least 1, cvar lies in (0, 1], adaptive is not negative")
 
     def check_action(self, spec: Spec) -> None:
         if isinstance(spec.action, Box):

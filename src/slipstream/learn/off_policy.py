@@ -57,6 +57,9 @@ class OffPolicy:
     """share by which the target follows after every batch"""
     copy: int = 0
     """if positive, the target is copied after so many batches instead"""
+    width: float = 1.0
+    """errors below this count by their square, beyond it straight; where a few large returns decide, as hits do, a
+    narrow one is blind to them unless whole distributions are learned"""
     gradient_norm: float = 10.0
     explore: float = 1.0
     """share of actions that are random at the start, falling linearly"""
@@ -83,6 +86,8 @@ class OffPolicy:
             raise ValueError("discount and exploration lie between 0 and 1, and exploration does not grow")
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError("hidden needs at least one layer, such as 128 128")
+        if self.width <= 0.0:
+            raise ValueError("width must be positive")
         if self.rate <= 0.0 or not 0.0 < self.follow <= 1.0 or not 0.0 < self.explore_share <= 1.0:
             raise ValueError("rate must be positive, follow and explore_share between 0 and 1")
 
@@ -252,9 +257,9 @@ def weighted(x: Float[Array, "b"], rows: Rows) -> Float[Array, ""]:
 
 
 def huber(x: Array, width: float = 1.0) -> Array:
-    """Square near zero, straight beyond `width`."""
+    """Square near zero; beyond `width` straight, with a slope of one."""
     size = jnp.abs(x)
-    return jnp.where(size < width, 0.5 * x * x, width * (size - 0.5 * width))
+    return jnp.where(size < width, 0.5 / width * x * x, size - 0.5 * width)
 
 
 def quantile_loss(
@@ -263,7 +268,7 @@ def quantile_loss(
     """Quantile regression with Huber's loss: summed over the shares asked for, averaged over the targets."""
     off = targets[:, None, :] - values[:, :, None]
     side = jnp.abs(shares[:, None] - (off < 0.0))
-    return jnp.sum(jnp.mean(side * huber(off, width), -1), -1) / width
+    return jnp.sum(jnp.mean(side * huber(off, width), -1), -1)
 
 
 def greedy_or_random(best: Array, chances: Chance, explore: Array, draw: Any, depth: int) -> tuple[Array, Chance]:

@@ -12,18 +12,17 @@ from ..chance import Chance
 from ..env import Box, Env
 from ..policy.nets import Normaliser
 from ..policy.numbers import Actor, SoftPolicy, critics, drawn
-from .ddpg import Ddpg
+from .judged import Judged, scattered
 from .off_policy import huber, weighted
 from .replay import Rows
 
+
 @dataclass(frozen=True)
-class Sac(Ddpg):
+class Sac(Judged):
     """Settings of soft actor-critic."""
 
-    twin: bool = True
     explore: float = 0.0
     explore_end: float = 0.0
-    noise: float = 0.0
     heat: float = 0.1
     """what a nat of entropy is worth at the start"""
     entropy: float = -0.5
@@ -31,7 +30,7 @@ class Sac(Ddpg):
     tune: bool = True
     """whether the heat is tuned"""
 
-    def build(self, key: PRNGKeyArray, env: Env[Any]) -> SoftPolicy:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def build(self, key: PRNGKeyArray, env: Env[Any]) -> SoftPolicy:
         spec = env.spec
         assert isinstance(spec.action, Box)
         first, second = jax.random.split(key)
@@ -44,17 +43,7 @@ class Sac(Ddpg):
 
     def choose(self, policy: Any, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray) -> Any:
         mean, log_std = self._spread(policy, policy.normaliser(observation))
-
-        def one(mean: Array, log_std: Array, chance: Chance) -> tuple[Array, Chance]:
-            parts = []
-            for k in range(mean.shape[-1]):
-                part, chance = chance.normal()
-                parts.append(jnp.tanh(mean[k] + jnp.exp(log_std[k]) * part))
-            return jnp.stack(parts), chance
-
-        for _ in range(observation.ndim - 1):
-            one = jax.vmap(one)
-        return one(mean, log_std, chances)
+        return scattered(mean, jnp.exp(log_std), chances, explore, jnp.tanh)
 
     def _spread(self, policy: SoftPolicy, observation: Array) -> tuple[Array, Array]:
         policy, observation = self.computed((policy, observation))
@@ -68,7 +57,7 @@ class Sac(Ddpg):
         wanted = rows.reward + rows.discount * (jnp.min(jnp.stack(values), 0) - heat * log_prob)
         wanted = jax.lax.stop_gradient(wanted)
         off = [self._worth(critic, rows.observation, rows.action) - wanted for critic in policy.critics]
-        critic_loss = weighted(sum(huber(error) for error in off), rows)  # pyright: ignore[reportArgumentType]
+        critic_loss = weighted(sum(huber(error, self.width) for error in off), rows)  # pyright: ignore[reportArgumentType]
         action, log_prob = drawn(*self._spread(policy, rows.observation), second)
         still = jax.lax.stop_gradient(policy.critics)
         worth = jnp.min(jnp.stack([self._worth(critic, rows.observation, action) for critic in still]), 0)
@@ -82,6 +71,3 @@ class Sac(Ddpg):
             "entropy": -weighted(log_prob, rows),
         }
         return critic_loss + actor_loss + heat_loss, (off[0], metrics)
-
-    def passed(self, step: Any, count: Array) -> Any:
-        return step

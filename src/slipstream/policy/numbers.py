@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..env import Box, Spec
 from ..struct import struct
 from .nets import Linear, Normaliser
-from .values import Quantiles, Torso, normed, through
+from .values import QUANTILES, Quantiles, Torso, middles, normed, through
 
 LOW, HIGH = -5.0, 1.0
 """Between which the logarithm of a spread stays."""
@@ -96,6 +96,12 @@ class PointPolicy:
 
     def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
         return self.point(self.normaliser(observation)), memory
+
+    def returns(self, observation: Array, action: Array) -> Float[Array, "*b k"] | None:
+        """Quantiles of the returns expected of an action, the lowest first."""
+        if self.critics[0].quantiles is None:
+            return None
+        return self.critics[0](self.normaliser(observation), action, middles(QUANTILES))
 
 
 @struct

@@ -16,6 +16,8 @@ from .nets import Linear, Normaliser
 JOINT = 64
 """Combinations up to this many are one choice; beyond, every component of an action has a head of its own."""
 COSINES = 64
+QUANTILES = 32
+"""Of the returns of an action, where they are told."""
 
 
 @struct
@@ -69,6 +71,11 @@ class Choices:
             rest = rest // size
         return jnp.stack(parts[::-1], -1).astype(jnp.int32)
 
+    def first(self, values: Float[Array, "... k h"], action: Int[Array, "..."]) -> Float[Array, "... k"]:
+        """Of what every choice of the first head has, what an action has."""
+        number = self.numbers(action)[0][..., None, None]
+        return jnp.take_along_axis(self.split(values)[0], jnp.broadcast_to(number, (*values.shape[:-1], 1)), -1)[..., 0]
+
     def best(self, values: Float[Array, "... h"]) -> Int[Array, "..."]:
         return self.action([jnp.argmax(part, -1) for part in self.split(values)])
 
@@ -87,8 +94,6 @@ class Torso:
 
     own: Linear
     thing: Linear | None
-    context: Any
-    second: Any
     layers: tuple[Linear, ...]
     things: tuple[int, int] = static()
     norm: bool = static()
@@ -101,29 +106,15 @@ class Torso:
         if not count:
             own, thing, size = Linear.init(keys[0], spec.observation, hidden[0], gain), None, hidden[0]
             rest = hidden[1:]
-            context=second=None
         else:
             own = Linear.init(keys[0], spec.observation - count * width, 56, gain)
-            import os
-            V=os.environ.get("TORSO","A")
-            context=second=None
-            if V=="A":
-                thing = Linear.init(keys[1], width, 40, gain)
-                size, rest = 56 + 40 * count, hidden
-            elif V=="B":
-                thing = Linear.init(keys[1], width, 40, gain)
-                context = Linear.init(jax.random.fold_in(keys[1],1), spec.observation - count * width, 40, gain)
-                size, rest = 56 + 40 * count, hidden
-            elif V in "CD":
-                thing = Linear.init(keys[1], width, 64, gain)
-                context = Linear.init(jax.random.fold_in(keys[1],1), spec.observation - count * width, 64, gain)
-                second = Linear.init(jax.random.fold_in(keys[1],2), 64, 64, gain)
-                size, rest = 56 + 64*(2 if V=="D" else 1), hidden
+            thing = Linear.init(keys[1], width, 40, gain)
+            size, rest = 56 + 40 * count, hidden
         layers = []
         for part, out in zip(keys[2:], rest, strict=False):
             layers.append(Linear.init(part, size, out, gain))
             size = out
-        return cls(own, thing, context, second, tuple(layers), spec.things, norm)
+        return cls(own, thing, tuple(layers), spec.things, norm)
 
     def __call__(self, x: Float[Array, "*b d"]) -> Float[Array, "*b f"]:
         count, width = self.things
@@ -131,20 +122,9 @@ class Torso:
             features = self._active(self.own(x))
         else:
             rows = x[..., -count * width :].reshape(*x.shape[:-1], count, width)
-            first = self.thing(rows)
-            if self.context is not None:
-                first = first + self.context(x[..., : -count * width])[..., None, :]
-            each = jax.nn.relu(first) * rows[..., -1:]
+            each = jax.nn.relu(self.thing(rows)) * rows[..., -1:]
             own = jax.nn.relu(self.own(x[..., : -count * width]))
-            if self.second is not None:
-                each = jax.nn.relu(self.second(each)) * rows[..., -1:]
-                import os
-                if os.environ["TORSO"]=="D":
-                    features = jnp.concatenate([own, jnp.sum(each, -2), jnp.max(each,-2)], -1)
-                else:
-                    features = jnp.concatenate([own, jnp.max(each,-2)], -1)
-            else:
-                features = jnp.concatenate([own, each.reshape(*x.shape[:-1], -1)], -1)
+            features = jnp.concatenate([own, each.reshape(*x.shape[:-1], -1)], -1)
         for layer in self.layers:
             features = self._active(layer(features))
         return features
@@ -317,6 +297,14 @@ class QPolicy:
     def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
         return self.choices.best(self.values(self.raw(self.normaliser(observation)))), memory
 
+    def returns(self, observation: Array, action: Array) -> Float[Array, "*b k"] | None:
+        """Quantiles of the returns expected of an action, the lowest first; of several heads, the first one's."""
+        if self.support.shape[0] == 1:
+            return None
+        raw = self.choices.first(jnp.moveaxis(self.raw(self.normaliser(observation)), -2, -1), action)
+        below = jnp.cumsum(jax.nn.softmax(raw), -1)[..., None, :] < middles(QUANTILES)[:, None]
+        return self.support[jnp.minimum(jnp.sum(below, -1), self.support.shape[0] - 1)]
+
 
 @struct
 class IqnPolicy:
@@ -353,6 +341,10 @@ class IqnPolicy:
 
     def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
         return self.choices.best(self.values(observation)), memory
+
+    def returns(self, observation: Array, action: Array) -> Float[Array, "*b k"]:
+        """Quantiles of the returns expected of an action, the lowest first; of several heads, the first one's."""
+        return self.choices.first(self.raw(self.normaliser(observation), middles(QUANTILES)), action)
 
 
 def seen(policy: Any, spec: Spec, observation: Array, valid: Array, axis: str | None) -> Any:

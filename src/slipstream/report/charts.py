@@ -4,7 +4,7 @@ import colorsys
 import math
 from collections.abc import Sequence
 from html import escape
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import numpy as np
 
@@ -13,6 +13,8 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 40
 INK, FAINT, ACCENT, SECOND = "#334155", "#e2e8f0", "#2563eb", "#ea580c"
 SPEEDS = ((0.0, (37, 99, 235)), (0.35, (14, 165, 160)), (0.65, (234, 179, 8)), (1.0, (220, 38, 38)))
 """The colours of slow to fast."""
+COLOURS = (ACCENT, SECOND, "#16a34a", "#9333ea", "#0891b2", "#db2777", "#65a30d", "#475569", "#b45309")
+"""Of the curves in a chart."""
 
 
 def colour_of(share: float) -> tuple[int, int, int]:
@@ -121,7 +123,7 @@ def lines(
         lower = [(x, y - around.get(x, 0.0)) for x, y in reversed(first)]
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in upper + lower)
         axes.parts.append(f'<polygon points="{path}" fill="{ACCENT}" opacity="0.15"/>')
-    for (name, curve), colour in zip(points.items(), (ACCENT, SECOND, "#16a34a", "#9333ea"), strict=False):
+    for (name, curve), colour in zip(points.items(), cycle(COLOURS), strict=False):
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in curve)
         axes.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         if len(points) > 1:

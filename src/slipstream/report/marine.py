@@ -31,8 +31,9 @@ def words(task: Marine) -> Words:
         task=task.about,
         attempts="vessels",
         success="reach their goal",
-        film="Each vessel with its trail, its goal as a ring of its colour and the reach of its sensors. Outlines are "
-        "red while the rules of the road ask it to turn right; the zones of the vessel it yields to are shaded.",
+        film="Each vessel with its trail, its goal as a ring of its colour, the reach of its sensors and lines to what "
+        "they tell it of. Outlines are red while the rules of the road ask it to turn right; the zones of the vessel "
+        "it yields to are shaded. On the right thrusts and, of policies that know it, the returns expected of actions.",
         tiles={
             "all_reach": ("{:.1%}", "of worlds in which all reach"),
             "duration_mean": ("{:.1f} s", "mean time to the goal"),
@@ -72,7 +73,7 @@ def rows_of(episode: Episode) -> dict[str, np.ndarray]:
         if ended.any():
             last = int(np.argmax(ended))
             for name, value in rows.items():
-                if name not in ("reward", "ended"):
+                if name not in ("reward", "ended", "returns"):
                     value[last:, k] = value[last, k]
             rows["duty"][last:, k] = 0.0
     return rows
@@ -110,6 +111,12 @@ def bounds(rows: dict[str, np.ndarray], goals: np.ndarray) -> tuple[np.ndarray, 
     return middle - half, middle + half
 
 
+def span(values: np.ndarray) -> tuple[float, float]:
+    """Round numbers around nearly all of the values."""
+    low, high = np.percentile(values, (0.5, 99.5)) if values.size else (0.0, 1.0)
+    return math.floor(float(low) / 10.0) * 10.0, math.ceil(float(high) / 10.0) * 10.0 + 1e-6
+
+
 def hue(number: int) -> tuple[int, int, int]:
     """A colour for each vessel, far from its neighbours'."""
     table = ((37, 99, 235), (22, 163, 74), (147, 51, 234), (8, 145, 178), (219, 39, 119), (101, 163, 13), (79, 70, 229))
@@ -119,27 +126,34 @@ def hue(number: int) -> tuple[int, int, int]:
 class Canvas:
     """Draws one moment of a bay."""
 
-    size = WIDTH, HEIGHT
-
-    def __init__(self, task: Marine, episode: Episode, title: str, fps: int, pace: float) -> None:
+    def __init__(
+        self, task: Marine, episode: Episode, title: str, fps: int, pace: float, edge: int | None = None
+    ) -> None:
+        """With an `edge`, only the bay as a square of so many pixels is drawn, and no column beside it."""
         self.task, self.title, self.fps, self.pace = task, title, fps, pace
         self.rows, self.dt = rows_of(episode), episode.control_dt
         self.goals, self.buoys = np.atleast_2d(episode.scenery["goal"]), episode.scenery["buoys"]
-        self.low, self.high = bounds(self.rows, self.goals)
-        self.scale = HEIGHT * FINE / float(np.max(self.high - self.low))
-        self.left = (WIDTH - SIDE) * FINE
+        self.size = (edge, edge) if edge else (WIDTH, HEIGHT)
+        self.alone, self.left, self.tall = bool(edge), (edge or WIDTH - SIDE) * FINE, (edge or HEIGHT) * FINE
+        self.framed(*bounds(self.rows, self.goals))
+        self.expected = span(self.rows["returns"][~self.rows["ended"]]) if "returns" in self.rows else (0.0, 1.0)
         self.large, self.small = (ImageFont.load_default(size * FINE) for size in (24, 15))
+
+    def framed(self, low: np.ndarray, high: np.ndarray) -> None:
+        """Show this section of the bay."""
+        self.low, self.high = low, high
+        self.scale = self.tall / float(np.max(high - low))
 
     def at(self, point: np.ndarray) -> np.ndarray:
         """Pixels of a place."""
         x = self.left / 2 + (point[..., 0] - (self.low[0] + self.high[0]) / 2) * self.scale
-        y = HEIGHT * FINE / 2 - (point[..., 1] - (self.low[1] + self.high[1]) / 2) * self.scale
+        y = self.tall / 2 - (point[..., 1] - (self.low[1] + self.high[1]) / 2) * self.scale
         return np.stack([x, y], -1)
 
     def draw(self, number: int) -> Image.Image:
-        moment = number / self.fps * self.pace / self.dt
+        moment = self._moment(number)
         step = min(int(moment), len(self.rows["yaw"]) - 1)
-        image = Image.new("RGB", (WIDTH * FINE, HEIGHT * FINE), SEA)
+        image = Image.new("RGB", (self.size[0] * FINE, self.tall), SEA)
         pen = ImageDraw.Draw(image, "RGBA")
         for x, y, radius in self.buoys:
             if radius > 0.0:
@@ -149,8 +163,19 @@ class Canvas:
             self._zones(pen, now, k)
         for k in range(now["yaw"].shape[0]):
             self._vessel(pen, now, k, step)
-        self._column(pen, now, step)
-        return image.resize((WIDTH, HEIGHT), Image.Resampling.BOX)
+        if not self.alone:
+            self._column(pen, now, step)
+        return image.resize(self.size, Image.Resampling.BOX)
+
+    def counted(self, number: int) -> tuple[int, int, int]:
+        """How many vessels have reached their goals, how many have hit something, and how many there are."""
+        now = self._between(self._moment(number))
+        there = [self._there(now, k) for k in range(len(now["yaw"]))]
+        over = now["ended"]
+        return sum(t and o for t, o in zip(there, over, strict=True)), int(sum(over) - sum(there & over)), len(there)
+
+    def _moment(self, number: int) -> float:
+        return number / self.fps * self.pace / self.dt
 
     def _between(self, moment: float) -> dict[str, np.ndarray]:
         """What was kept, in between two decisions too."""
@@ -162,7 +187,7 @@ class Canvas:
             mixed[name] = (1 - share) * self.rows[name][first] + share * self.rows[name][second]
         turn = self.rows["yaw"][second] - self.rows["yaw"][first]
         turn = (turn + math.pi) % (2 * math.pi) - math.pi
-        rest = {name: self.rows[name][first] for name in ("duty", "thrust", "ended")}
+        rest = {name: self.rows[name][first] for name in ("duty", "thrust", "ended", "returns") if name in self.rows}
         return {**mixed, **rest, "yaw": self.rows["yaw"][first] + share * turn}
 
     def _circle(self, pen: ImageDraw.ImageDraw, centre: np.ndarray, radius: float, **style: object) -> None:
@@ -204,6 +229,8 @@ class Canvas:
                     pen.line([x - dx, y - arm, x + dx, y + arm], fill=ALARM, width=4 * FINE)
             return
         self._circle(pen, place, self.task.reach, outline=(*colour, 50), width=FINE)
+        for thing in self._sensed(now, k):
+            pen.line([*self.at(place), *self.at(thing)], fill=(*colour, 90), width=FINE)
         turn = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
         shape = HULL if self.task.vehicle == "wamv" else HULL * (self.task.hull.radius / 2.795)
         outline = [tuple(self.at(place + turn @ corner)) for corner in shape]
@@ -215,8 +242,9 @@ class Canvas:
         pen.text((left + 24 * FINE, top), self.title, fill=INK, font=self.large)
         time = f"{step * self.dt:.0f} s" + (f", shown {self.pace:.0f} times as fast" if self.pace > 1 else "")
         pen.text((left + 24 * FINE, top + 34 * FINE), time, fill=QUIET, font=self.small)
-        for k in range(now["yaw"].shape[0]):
-            y = top + (76 + 74 * k) * FINE
+        count = now["yaw"].shape[0]
+        for k in range(count):
+            y = top + (76 + min(116, 600 // count) * k) * FINE
             speed = float(np.linalg.norm(now["velocity"][k]))
             pen.ellipse([left + 24 * FINE, y, left + 40 * FINE, y + 16 * FINE], fill=hue(k))
             state = (
@@ -228,9 +256,42 @@ class Canvas:
             if self.task.vehicle == "wamv":
                 for row, thrust in enumerate(now["thrust"][k]):
                     self._bar(pen, y + (22 + 14 * row) * FINE, float(thrust) / 1000.0, hue(k))
+            if "returns" in now:
+                self._returns(pen, y + 52 * FINE, now["returns"][k], hue(k))
             if now["duty"][k] > 0.0:
                 text = f"yields: {math.degrees(float(now['duty'][k])):.0f}° to the right"
                 pen.text((left + 200 * FINE, y - 2 * FINE), text, fill=ALARM, font=self.small)
+
+    def _returns(self, pen: ImageDraw.ImageDraw, y: float, quantiles: np.ndarray, colour: tuple[int, int, int]) -> None:
+        """The distribution of the returns expected, as a hill; a line where its mean is."""
+        low, high = self.expected
+        left, wide, tall = self.left + 32 * FINE, 300 * FINE, 34 * FINE
+        grid = np.linspace(low, high, 76)
+        width = 0.03 * (high - low)
+        hill = np.mean(np.exp(-0.5 * ((grid[:, None] - quantiles) / width) ** 2), axis=1)
+        x = left + (grid - low) / (high - low) * wide
+        points = list(zip(x, y + tall * (1.0 - hill / max(float(hill.max()), 1e-9)), strict=True))
+        pen.polygon([(left, y + tall), *points, (left + wide, y + tall)], fill=(*colour, 90))
+        middle = left + (float(np.mean(quantiles)) - low) / (high - low) * wide
+        pen.line([middle, y, middle, y + tall], fill=INK, width=FINE)
+        pen.line([left, y + tall, left + wide, y + tall], fill=QUIET, width=FINE)
+        for value, anchor in ((low, "la"), (high, "ra")):
+            edge = left if anchor == "la" else left + wide
+            pen.text((edge, y - 2 * FINE), f"{value:.0f}", fill=QUIET, font=self.small, anchor=anchor)
+
+    def _sensed(self, now: dict[str, np.ndarray], k: int) -> list[np.ndarray]:
+        """Where the things are that a vessel is told of."""
+        if self.task.sensing != "things":
+            return []
+        place = now["position"][k][:2]
+        others = [
+            (now["position"][j][:2], self.task.hull.radius)
+            for j in range(len(now["yaw"]))
+            if j != k and not now["ended"][j]
+        ]
+        others += [(buoy[:2], buoy[2]) for buoy in self.buoys if buoy[2] > 0.0]
+        gaps = sorted((float(np.linalg.norm(at - place)) - radius, tuple(at)) for at, radius in others)
+        return [np.array(at) for gap, at in gaps[: self.task.slots] if gap < self.task.reach]
 
     def _there(self, now: dict[str, np.ndarray], k: int) -> bool:
         return float(np.linalg.norm(now["position"][k][:2] - self.goals[k])) < self.task.goal_radius + 1.0

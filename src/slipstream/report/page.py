@@ -10,18 +10,15 @@ import jinja2
 from markupsafe import Markup
 
 from .. import __version__
+from ..adapters.gymnax import Gymnax
 from ..evaluate.episode import Episode, figures_of
 from ..run import Run, finite, write_text
 from ..tasks.marine import Marine
 from ..tasks.survey import Survey
-from . import charts, marine, parity, race, survey
+from . import charts, classic, marine, parity, race, survey
 from .words import Words
 
-TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ name }} · Slipstream</title>
-<style>
-:root{color-scheme:light}
+STYLE = """:root{color-scheme:light}
 body{font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:#1e293b;background:#f1f5f9;margin:0}
 main{max-width:1180px;margin:0 auto;padding:28px 20px 60px}
 h1{font-size:30px;margin:0}h2{font-size:18px;margin:0 0 10px}p{margin:6px 0}
@@ -37,8 +34,12 @@ svg .mid{text-anchor:middle}svg .end{text-anchor:end}
 table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
 td,th{padding:4px 10px 4px 0;text-align:left;border-bottom:1px solid #e2e8f0;vertical-align:top}
 code,pre{font:13px ui-monospace,monospace;background:#f1f5f9;border-radius:5px}code{padding:1px 5px}pre{padding:10px;overflow-x:auto}
-details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}
-</style></head><body><main>
+details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}"""
+
+TEMPLATE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ name }} · Slipstream</title>
+<style>{{ style }}</style></head><body><main>
 <h1>{{ name }}</h1>
 <p class="lead">{{ task|capitalize }}. {{ learner }}, {{ worlds }} worlds on {{ devices }}, {{ steps }} steps in {{ wall }}.</p>
 <div class="tiles">{% for value, text in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ text }}</span></div>{% endfor %}</div>
@@ -81,7 +82,7 @@ def page(run: Run) -> str:
     profile = profile_of(run)
     figures = figures_of(run, "fast") if "fast" in summaries else {}
     episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
-    told: Any = {Survey: survey, Marine: marine}.get(type(experiment.task), race)
+    told: Any = {Survey: survey, Marine: marine, Gymnax: classic}.get(type(experiment.task), race)
     words: Words = told.words(experiment.task)
     million = [row["step"] / 1e6 for row in metrics]
     environment = jinja2.Environment(autoescape=True)
@@ -95,6 +96,7 @@ def page(run: Run) -> str:
         }.items()
     }
     return environment.from_string(TEMPLATE).render(
+        style=Markup(STYLE),
         name=run.name,
         task=words.task,
         learner=settings["learner"]["name"].upper(),

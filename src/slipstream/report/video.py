@@ -9,6 +9,7 @@ import av
 import numpy as np
 from PIL import Image
 
+from ..adapters.gymnax import Gymnax
 from ..evaluate.episode import Episode
 from ..run import Run, RunError
 from ..tasks.marine import Marine
@@ -39,6 +40,8 @@ def film(
     if not paths:
         raise RunError(f"{run.folder} has no episodes on the plant '{plant}'; evaluate it first")
     task = run.experiment.task
+    if not filmed(task):
+        raise RunError(f"there is no film of {task.about}; its report has curves")
     if isinstance(task, Survey):
         canvas, frames = survey_canvas(run, task.exam(), Episode.load(paths[0]), seconds)
     elif isinstance(task, Marine):
@@ -49,6 +52,11 @@ def film(
     target.parent.mkdir(exist_ok=True)
     encode(target, canvas, frames, watch)
     return target
+
+
+def filmed(task: Any) -> bool:
+    """Whether there is a film of a task."""
+    return not isinstance(task, Gymnax)
 
 
 def race_canvas(run: Run, episodes: list[Episode], seconds: float) -> tuple[Canvas, int]:

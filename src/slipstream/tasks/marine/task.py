@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from ...chance import Chance
 from ...dynamics.vessel import Boat, Dot, Hull
-from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State
+from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State, joined
 from ...geometry import Scalar, Vec2, sin_cos
 from ...words import known
 from .encounter import duty
@@ -284,7 +284,7 @@ class Marine:
                 thing, chance = self._measured(thing, chance)
                 parts += told(thing, boat, self.hull.radius, sin, cos)
         shape = jnp.shape(boat.yaw)
-        return jnp.stack(jax.lax.optimization_barrier([jnp.broadcast_to(p, shape) for p in parts]), -1)
+        return joined([jnp.broadcast_to(part, shape) for part in parts])
 
     def _measured(self, thing: Thing, chance: Chance) -> tuple[Thing, Chance]:
         blur = partial(blurred, noise=self.noise)

@@ -15,7 +15,7 @@ from ...chance import Chance
 from ...dynamics.cascade import Cascade
 from ...dynamics.control import CONTROLS, Control, Setpoint, Stick, Tuning
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation, scaled
-from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each
+from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each, joined
 from ...geometry import Flag, Quat, Scalar, Vec3, heading, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.scene import Scene
@@ -496,10 +496,10 @@ class Racing:
         look = partial(self._look, gates=self.course.gates(state.world.gates))
         if self.agents == 1:
             flight = self._blurred(state.body, state.chance)
-            return stack(look(flight, state.progress))
+            return joined(look(flight, state.progress))
         chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
         flight = jax.vmap(self._blurred)(state.body, chances)
-        seen = jax.vmap(lambda f, r: stack(look(f, r)))(flight, state.progress)
+        seen = jax.vmap(lambda f, r: joined(look(f, r)))(flight, state.progress)
         return jnp.concatenate([seen, self._others(state)], axis=-1)
 
     def picture(self, state: RaceState) -> Picture:
@@ -639,11 +639,6 @@ class Racing:
 def nearness(depth: Float[Array, "h w"]) -> UInt8[Array, "h w"]:
     """Depth as a byte: 255 at the lens, half of it at five metres, 0 in the sky."""
     return (255.0 * 5.0 / (5.0 + jnp.minimum(depth, 1e6))).astype(jnp.uint8)
-
-
-def stack(parts: list[Scalar]) -> Float[Array, "features"]:
-    """The parts as one array. Without the barrier XLA would compute each element through one long switch."""
-    return jnp.stack(jax.lax.optimization_barrier([jnp.asarray(part) for part in parts]))
 
 
 def angle_of(cosine: Scalar) -> Scalar:

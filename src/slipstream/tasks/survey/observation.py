@@ -43,11 +43,6 @@ def sizes(plan: Mission, pictures: bool) -> dict[str, int]:
     return parts
 
 
-def stacked(numbers: list[Float[Array, "agents"]]) -> Float[Array, "agents size"]:
-    """Side by side. Each is computed for all drones first: an array of many origins is filled number by number."""
-    return jnp.stack(jax.lax.optimization_barrier(numbers), axis=0).T
-
-
 def told(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "agents"]]]:
     """What drones know, by part: every number for all of them."""
     drone, gimbal, sortie, step = state.body.drones, state.body.gimbals, state.progress, state.step

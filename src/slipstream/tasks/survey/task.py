@@ -16,7 +16,7 @@ from ...dynamics.cascade import Cascade
 from ...dynamics.control import VelocitySetpoint
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
 from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, asked_for, fly
-from ...env import Box, Picture, Spec, State, among
+from ...env import Box, Picture, Spec, State, among, joined
 from ...geometry import Flag, Quat, Scalar, Vec2, Vec3, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
@@ -446,11 +446,11 @@ class Survey:
     def observe(self, state: SurveyState) -> Float[Array, "agents features"]:
         """All parts of what each drone knows, side by side."""
         told = observation.told(self, state)
-        return observation.stacked([x for part in told.values() for x in part])
+        return joined([x for part in told.values() for x in part])
 
     def parts(self, state: SurveyState) -> dict[str, Float[Array, "agents size"]]:
         """What each drone knows, by name: the same for training and for full-fidelity evaluation."""
-        return {name: observation.stacked(part) for name, part in observation.told(self, state).items()}
+        return {name: joined(part) for name, part in observation.told(self, state).items()}
 
     def insight(self, state: SurveyState) -> Float[Array, "agents secrets"]:
         """Where its own target is: what a drone with a camera is not told, for its critic."""
