@@ -154,7 +154,7 @@ fast_learning: dict[str, Any] = {
 }  # fmt: skip
 """Many worlds, large batches and layer norm: what suits a batched simulator."""
 
-large_returns = fast_learning | {"width": 50.0}
+large_returns: dict[str, Any] = fast_learning | {"width": 50.0}
 
 classic_choices: dict[str, Any] = {
     "worlds": 8, "length": 8, "learns": 8, "batch": 256, "capacity": 100_000, "warmup": 1000, "steps": 5,

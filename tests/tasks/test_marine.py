@@ -165,3 +165,11 @@ def test_classical_planners_sail_the_same_worlds():
         told = task.summary(done.figures)
         assert told["all_reach"] > 0.5
         assert float(np.mean(done.figures["success"])) > 0.8
+
+
+def test_a_vessel_that_has_arrived_is_told_its_own_time_and_not_that_of_the_last_one():
+    task = Marine(vessels=3, buoys=0).exam()
+    flown = fly(task, scripted_pilot(task.baselines()["velocity obstacles"]), FastPlant(), 16, 5)
+    times = flown.figures["duration"].reshape(-1, 3)
+    both = np.all(np.isfinite(times), axis=1)
+    assert both.any() and np.all(np.ptp(times[both], axis=1) > 0.0)

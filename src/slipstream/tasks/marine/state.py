@@ -35,6 +35,7 @@ class Voyage:
     reached: Flag
     hit: Flag
     duty: Scalar  # the turn to the right that the rules ask for now, rad
+    time: Scalar  # seconds under way
     yielding: Scalar  # seconds under such a duty
     energy: Scalar  # thrust times time, kN s; of a point, speed asked for
     sent: Vec2  # the last action

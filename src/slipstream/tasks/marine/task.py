@@ -135,7 +135,7 @@ class Marine:
         boat = Boat.at(start, yaw)
         zero, no = 0.0 * yaw, yaw > 10.0
         absent = self._joined([jnp.asarray(k >= vessels) for k in range(self.vessels)])
-        voyage = Voyage((goal - start).norm(), no, no, zero, zero, zero, Vec2(zero, zero), zero)
+        voyage = Voyage((goal - start).norm(), no, no, zero, zero, zero, zero, Vec2(zero, zero), zero)
         # A vessel that is not there has ended before it began: nobody sees it and nothing is learned from it.
         return State(Waters(goal, buoys, sizes, vortices), boat, voyage, chance, jnp.int32(0), zero, absent, no)
 
@@ -242,6 +242,7 @@ class Marine:
             reached=voyage.reached | (reached & running),
             hit=voyage.hit | (hit & running),
             duty=turn,
+            time=voyage.time + jnp.where(running, self.control_dt, 0.0),
             yielding=voyage.yielding + jnp.where((turn > 0.0) & running, self.control_dt, 0.0),
             energy=voyage.energy + jnp.where(running, self._effort(body, voyage), 0.0),
             sent=voyage.sent,
@@ -307,12 +308,11 @@ class Marine:
 
     def figures(self, state: MarineState) -> dict[str, Float[Array, "*agents"]]:
         voyage = state.progress
-        time = jnp.broadcast_to(state.step.astype(jnp.float32) * self.control_dt, voyage.score.shape)
         return {
             "success": voyage.reached.astype(jnp.float32),
             "score": jnp.asarray(voyage.score),
             "crash": voyage.hit.astype(jnp.float32),
-            "duration": jnp.where(voyage.reached, time, jnp.nan),
+            "duration": jnp.where(voyage.reached, voyage.time, jnp.nan),
             "energy": jnp.where(voyage.reached, voyage.energy, jnp.nan),
             "yielding": jnp.asarray(voyage.yielding),
         }
