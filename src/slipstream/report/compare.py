@@ -192,6 +192,8 @@ def hardness(episodes: list[Episode]) -> tuple[float, float]:
 
 PACE, REST = 3.0, 1.0
 """How fast the films run, and seconds a world stays after its end."""
+AROUND = 10.0
+"""Metres around a bay that are shown at most."""
 
 
 class Reel:
@@ -225,10 +227,10 @@ class Panes:
         worlds = zip(*episodes.values(), strict=True)
         self.lengths = [frames_of(list(world)) for world in worlds]
         for row in zip(*self.parts.values(), strict=True):
-            # One section of the bay for all.
+            # One section of the bay for all; whoever leaves it far behind is out of sight.
             low, high = np.min([c.low for c in row], 0), np.max([c.high for c in row], 0)
             for canvas in row:
-                canvas.framed(low, high)
+                canvas.framed(np.maximum(low, -AROUND), np.minimum(high, task.size + AROUND))
         self.font = ImageFont.load_default(17)
 
     @property

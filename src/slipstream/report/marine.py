@@ -278,6 +278,7 @@ class Canvas:
         for value, anchor in ((low, "la"), (high, "ra")):
             edge = left if anchor == "la" else left + wide
             pen.text((edge, y - 2 * FINE), f"{value:.0f}", fill=QUIET, font=self.small, anchor=anchor)
+        pen.text((left + wide, y + tall + 2 * FINE), "returns expected", fill=QUIET, font=self.small, anchor="ra")
 
     def _sensed(self, now: dict[str, np.ndarray], k: int) -> list[np.ndarray]:
         """Where the things are that a vessel is told of."""
