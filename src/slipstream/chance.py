@@ -1,5 +1,6 @@
 """The generator of the hot path: a hash of a counter, cheap enough to be fused into a step."""
 
+import math
 from dataclasses import replace
 
 import jax
@@ -25,6 +26,16 @@ def gaussian(bits: Word) -> Float[Array, "*b"]:
     # 23 bits and a half: the ends ±1, whose inverse is infinite, cannot come up by rounding.
     centred = ((bits >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * 2.0**-22 - 1.0
     return jax.lax.erf_inv(centred) * 2.0**0.5
+
+
+def bell(bits: Word) -> Float[Array, "*b"]:
+    """A number of mean zero and spread one that is nearly Gaussian: the sum of the four bytes of a random word.
+
+    Nothing lies beyond 3.46 spreads. For noise of which much is needed every step, and no tails.
+    """
+    pairs = (bits & jnp.uint32(0x00FF00FF)) + ((bits >> 8) & jnp.uint32(0x00FF00FF))
+    total = ((pairs & jnp.uint32(0xFFFF)) + (pairs >> 16)).astype(jnp.int32).astype(jnp.float32)
+    return (total - 510.0) * (1.0 / math.sqrt(4.0 * (256.0**2 - 1.0) / 12.0))
 
 
 @struct
@@ -64,6 +75,11 @@ class Chance:
         """A Gaussian number of mean zero, by the inverse of its distribution."""
         bits, after = self.word()
         return gaussian(bits) * scale, after
+
+    def noise(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
+        """Nearly a Gaussian number of mean zero, at a third of the price."""
+        bits, after = self.word()
+        return bell(bits) * scale, after
 
     def fork(self, branch: Index) -> "Chance":
         """A stream of its own for a part of the world, such as one agent; this one is not advanced."""

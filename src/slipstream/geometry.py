@@ -1,5 +1,7 @@
 """Vectors and rotations as structs of scalars, so that `vmap` makes each component one contiguous array."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -49,6 +51,10 @@ class Vec2:
 
     def dot(self, other: "Vec2") -> Scalar:
         return self.x * other.x + self.y * other.y
+
+    def cross(self, other: "Vec2") -> Scalar:
+        """Positive if the other one points further to the left."""
+        return self.x * other.y - self.y * other.x
 
     def norm(self) -> Scalar:
         """The length; its gradient is finite at zero, too."""
@@ -236,3 +242,10 @@ def heading(direction: Vec3) -> Quat:
     w = jnp.sqrt(jnp.maximum(0.5 * (1.0 + direction.x), 0.0))
     z = jnp.sqrt(jnp.maximum(0.5 * (1.0 - direction.x), 0.0))
     return Quat(w, 0.0 * w, 0.0 * w, jnp.where(direction.y < 0.0, -z, z))
+
+
+def angle_of(cosine: Scalar) -> Scalar:
+    """The angle of a cosine, within 7e-5 rad, by a polynomial that vectorises (Abramowitz and Stegun 4.4.45)."""
+    x = jnp.abs(cosine)
+    angle = jnp.sqrt(1.0 - x) * (1.5707288 + x * (-0.2121144 + x * (0.0742610 - 0.0187293 * x)))
+    return jnp.where(cosine < 0.0, math.pi - angle, angle)

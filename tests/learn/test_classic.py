@@ -21,6 +21,7 @@ from slipstream.learn.trainer import Trainer
 
 SEEDS = 3
 patient = classic_choices | {"explore_share": 0.5}
+long = classic_choices | {"scale": 0.1}
 parallel = Pqn(worlds=32, length=32, epochs=4, minibatches=16, rate=5e-4, trace=0.95, scale=0.1, explore_share=0.3)
 gradient = Ppo(worlds=16, length=128, epochs=8, minibatches=8, hidden=(64, 64), rate=1e-3)
 CASES = {
@@ -30,9 +31,9 @@ CASES = {
     "cartpole ppo": ("cartpole", gradient, 100_000),
     "cartpole pqn": ("cartpole", parallel, 300_000),
     "cartpole dqn in half precision": ("cartpole", Dqn(**classic_choices, precision="bfloat16"), 100_000),
-    "acrobot dqn": ("acrobot", Dqn(**classic_choices), 100_000),
-    "acrobot rainbow": ("acrobot", Rainbow(**classic_choices, lowest=-100.0, highest=0.0), 100_000),
-    "acrobot iqn": ("acrobot", Iqn(**classic_choices), 100_000),
+    "acrobot dqn": ("acrobot", Dqn(**long), 100_000),
+    "acrobot rainbow": ("acrobot", Rainbow(**long, lowest=-10.0, highest=0.0), 100_000),
+    "acrobot iqn": ("acrobot", PRESETS["acrobot"].learner, 100_000),
     "acrobot ppo": ("acrobot", gradient, 500_000),
     "mountaincar dqn": ("mountaincar", Dqn(**patient), 150_000),
     "mountaincar iqn": ("mountaincar", Iqn(**patient), 150_000),

@@ -187,6 +187,7 @@ def test_implicit_quantiles_are_those_of_the_returns_and_caution_changes_the_arm
         follow=0.05,
         explore_end=1.0,
         width=0.1,
+        shares=16,
     )
     policy = trained(Bandit(), learner, 400).policy
     values, shares = quantiles_of(policy, 0)

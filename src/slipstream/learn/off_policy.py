@@ -57,6 +57,8 @@ class OffPolicy:
     """share by which the target follows after every batch"""
     copy: int = 0
     """if positive, the target is copied after so many batches instead"""
+    scale: float = 1.0
+    """on rewards: values far from one take long to learn"""
     width: float = 1.0
     """errors below this count by their square, beyond it straight; where a few large returns decide, as hits do, a
     narrow one is blind to them unless whole distributions are learned"""
@@ -86,8 +88,8 @@ class OffPolicy:
             raise ValueError("discount and exploration lie between 0 and 1, and exploration does not grow")
         if not self.hidden or min(self.hidden) < 1:
             raise ValueError("hidden needs at least one layer, such as 128 128")
-        if self.width <= 0.0:
-            raise ValueError("width must be positive")
+        if self.width <= 0.0 or self.scale <= 0.0:
+            raise ValueError("width and scale must be positive")
         if self.rate <= 0.0 or not 0.0 < self.follow <= 1.0 or not 0.0 < self.explore_share <= 1.0:
             raise ValueError("rate must be positive, follow and explore_share between 0 and 1")
 
@@ -203,7 +205,12 @@ class OffPolicy:
             drawing, inside = jax.random.split(jax.random.fold_in(key, here))
             replay = replace(train.replay, tree=tree)
             rows = sample(replay, drawing, self.batch // devices, head, filled, self.steps, self.discount, beta)
-            rows = replace(rows, observation=normaliser(rows.observation), following=normaliser(rows.following))
+            rows = replace(
+                rows,
+                observation=normaliser(rows.observation),
+                following=normaliser(rows.following),
+                reward=self.scale * rows.reward,
+            )
 
             def loss(weights: Any) -> Any:
                 return self.loss(policy.having(weights), target, rows, inside, share)

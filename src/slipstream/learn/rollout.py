@@ -85,7 +85,7 @@ def rollout(
         agents=env.spec.agents,
     )
     joined = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), (moments, seen))
-    join = partial(jax.tree.map, lambda x: x.reshape(-1, *x.shape[2:]))
+    join = partial(jax.tree.map, lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]))
     return join(states), join(chances), joined[0], jax.tree.map(partial(jnp.sum, axis=0), tallies), joined[1]
 
 
@@ -98,7 +98,7 @@ def in_blocks(work: Callable[..., Any], *worlds: Any, agents: int = 1) -> Any:
     count = jax.tree.leaves(worlds)[0].shape[0]
     size = max(BLOCK // agents, 1)
     block = size if jax.default_backend() == "cpu" and count % size == 0 else count
-    parts = jax.tree.map(lambda x: x.reshape(-1, block, *x.shape[1:]), worlds)
+    parts = jax.tree.map(lambda x: x.reshape(count // block, block, *x.shape[1:]), worlds)
     # The barriers keep the cutting and joining out of the loops that compute.
     return jax.lax.map(lambda part: jax.lax.optimization_barrier(work(*jax.lax.optimization_barrier(part))), parts)
 

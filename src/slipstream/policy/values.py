@@ -303,7 +303,7 @@ class QPolicy:
             return None
         raw = self.choices.first(jnp.moveaxis(self.raw(self.normaliser(observation)), -2, -1), action)
         below = jnp.cumsum(jax.nn.softmax(raw), -1)[..., None, :] < middles(QUANTILES)[:, None]
-        return self.support[jnp.minimum(jnp.sum(below, -1), self.support.shape[0] - 1)]
+        return jnp.asarray(self.support)[jnp.minimum(jnp.sum(below, -1), self.support.shape[0] - 1)]
 
 
 @struct

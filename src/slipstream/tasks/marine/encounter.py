@@ -6,10 +6,10 @@ turns right, so far that it passes behind or beside the other at a distance.
 
 import math
 
+import jax
 import jax.numpy as jnp
 
-from ...dynamics.vessel import wrapped
-from ...geometry import Flag, Scalar, Vec2
+from ...geometry import Flag, Scalar, Vec2, angle_of
 from .state import Thing
 
 AHEAD, ASIDE = 17.0, 4.5
@@ -23,28 +23,35 @@ MARGIN = 1.0
 
 def situation(course: Vec2, thing: Thing) -> Flag:
     """Whether a vessel of that course must give way to another one."""
-    own, other = course.norm(), thing.course.norm()
-    ahead = thing.course * (1.0 / jnp.maximum(other, 1e-3))
+    own, other = course.dot(course), thing.course.dot(thing.course)
+    ahead = thing.course * jax.lax.rsqrt(jnp.maximum(other, 1e-6))
     # Where the vessel is, as the other one sees it: along its course, and to its left.
-    x, y = -thing.gap.dot(ahead), -(ahead.x * thing.gap.y - ahead.y * thing.gap.x)
-    cos = course.dot(ahead) / jnp.maximum(own, 1e-3)
-    sin = (ahead.x * course.y - ahead.y * course.x) / jnp.maximum(own, 1e-3)
+    x, y = -thing.gap.dot(ahead), thing.gap.cross(ahead)
+    scale = jax.lax.rsqrt(jnp.maximum(own, 1e-6))
+    cos, sin = course.dot(ahead) * scale, ahead.cross(course) * scale
     half = math.sqrt(0.5)
     head_on = (x > 0.0) & (x < AHEAD) & (jnp.abs(y) < ASIDE) & (cos < -half)
     back, front, left = CROSSING
     # The far corner behind is clear already.
     inside = (x > back) & (x < front) & (y > 0.0) & (y < left) & (y < left + 1.5 * (x - back) - 8.0)
     crossing = inside & (jnp.abs(cos) < half) & (sin < 0.0)
-    return thing.there & (own >= SLOW) & (other >= SLOW) & (head_on | crossing)
+    return thing.there & (own >= SLOW**2) & (other >= SLOW**2) & (head_on | crossing)
 
 
-def duty(course: Vec2, radius: Scalar, thing: Thing) -> Scalar:
-    """How far to the right a vessel must turn for another, in radians; 0 if it need not."""
-    relative = course - thing.course
-    reach = thing.radius + MARGIN + radius
-    distance = thing.gap.norm()
-    half = jnp.arcsin(jnp.clip(reach / jnp.maximum(distance, 1e-3), 0.0, 1.0))
-    bearing = jnp.arctan2(thing.gap.y, thing.gap.x)
-    heading = jnp.arctan2(relative.y, relative.x)
-    turn = wrapped(heading - (bearing - half))
-    return jnp.where(situation(course, thing), jnp.maximum(turn, 0.0), 0.0)
+def duty(course: Vec2, radius: Scalar, things: list[Thing]) -> Scalar:
+    """How far to the right a vessel must turn for the others, in radians; 0 if it need not.
+
+    So far that its velocity, seen from the other one, passes right of it. Cosines are compared, since an arc costs more
+    than all the rest.
+    """
+    least = jnp.full(jnp.shape(course.x), 2.0)
+    for thing in things:
+        relative = course - thing.course
+        away = jnp.maximum(thing.gap.dot(thing.gap), 1e-6)
+        sin = jnp.minimum((thing.radius + MARGIN + radius) * jax.lax.rsqrt(away), 1.0)
+        edge = thing.gap.rotated(-sin, jnp.sqrt(1.0 - sin * sin))
+        cos = edge.dot(relative) * jax.lax.rsqrt(away * jnp.maximum(relative.dot(relative), 1e-6))
+        must = situation(course, thing) & (edge.cross(relative) > 0.0)
+        least = jnp.minimum(least, jnp.where(must, cos, 2.0))
+    least = jax.lax.optimization_barrier(least)
+    return jnp.where(least <= 1.0, angle_of(jnp.clip(least, -1.0, 1.0)), 0.0)

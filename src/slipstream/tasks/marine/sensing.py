@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,11 +22,12 @@ def nearest(things: list[Thing], slots: int, reach: float) -> list[Thing]:
     """
     far = 1e6
     gaps = [jnp.where(t.there, t.gap.norm() - t.radius, far) for t in things]
-    gaps = [jnp.where(gap < reach, gap, far) for gap in gaps]
+    things, gaps = jax.lax.optimization_barrier((things, [jnp.where(gap < reach, gap, far) for gap in gaps]))
     ranks = []
     for k, gap in enumerate(gaps):
         before = [jnp.where(other <= gap if j < k else other < gap, 1, 0) for j, other in enumerate(gaps) if j != k]
         ranks.append(sum(before, jnp.zeros(jnp.shape(gap), jnp.int32)))
+    ranks = jax.lax.optimization_barrier(ranks)
     found = []
     for slot in range(slots):
         parts = [jnp.float32(0.0)] * 5
@@ -37,7 +39,7 @@ def nearest(things: list[Thing], slots: int, reach: float) -> list[Thing]:
             there = there | mine
         x, y, vx, vy, radius = parts
         found.append(Thing(Vec2(x, y), Vec2(vx, vy), radius, there))
-    return found
+    return jax.lax.optimization_barrier(found)
 
 
 def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
@@ -46,10 +48,10 @@ def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
         return thing, chance
     parts = []
     for _ in range(4):
-        part, chance = chance.normal(noise)
+        part, chance = chance.noise(noise)
         parts.append(part)
     x, y, vx, vy = parts
-    spread, chance = chance.normal(ROUND)
+    spread, chance = chance.noise(ROUND)
     spread = wrapped(spread) * (1.0 / math.pi)
     return Thing(
         thing.gap + Vec2(x, y), thing.course + Vec2(vx, vy), thing.radius * (0.8 + 0.2 * spread), thing.there

@@ -212,7 +212,8 @@ class Marine:
             place = jax.tree.map(lambda x, k=k: x[k], state.world.buoys)
             still = Vec2(jnp.float32(0.0), jnp.float32(0.0))
             found.append(Thing(place - boat.position, still, state.world.sizes[k], state.world.sizes[k] > 0.0))
-        return found
+        # Rolled and spread once, and not anew for everything that comes of them.
+        return jax.lax.optimization_barrier(found)
 
     def judge(self, state: MarineState, body: Boat) -> MarineState:
         """The state once the vessels are there, whoever moved them."""
@@ -220,11 +221,11 @@ class Marine:
         voyage, radius = state.progress, self.hull.radius
         things = self.things(state, body)
         distance = (state.world.goal - body.position).norm()
-        hit, turn = distance < -1.0, 0.0 * distance
-        for k, thing in enumerate(things):
-            hit = hit | (thing.there & (thing.gap.norm() < thing.radius + radius))
-            if self.rules and k < self.vessels - 1:
-                turn = jnp.maximum(turn, duty(body.course, radius, thing))
+        hit = distance < -1.0
+        for thing in things:
+            hit = hit | (thing.there & (thing.gap.dot(thing.gap) < (thing.radius + radius) ** 2))
+        others = things[: self.vessels - 1]
+        turn = duty(body.course, radius, others) if self.rules and others else 0.0 * distance
         reached = (distance < self.goal_radius) & ~hit
         reward = (
             self.step_reward
@@ -281,8 +282,12 @@ class Marine:
             chance = state.chance.fork(0x0B5E)
             if self.vessels > 1:
                 chance = jax.vmap(chance.fork)(jnp.arange(self.vessels, dtype=jnp.uint32))
+            measured = []
             for thing in nearest(things, self.slots, self.reach):
                 thing, chance = self._measured(thing, chance)
+                measured.append(thing)
+            # Drawn once: fused into what is told, noise would be computed anew for every number.
+            for thing in jax.lax.optimization_barrier(measured):
                 parts += told(thing, boat, self.hull.radius, sin, cos)
         shape = jnp.shape(boat.yaw)
         return joined([jnp.broadcast_to(part, shape) for part in parts])

@@ -16,7 +16,7 @@ from ...dynamics.cascade import Cascade
 from ...dynamics.control import CONTROLS, Control, Setpoint, Stick, Tuning
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation, scaled
 from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each, joined
-from ...geometry import Flag, Quat, Scalar, Vec3, heading, sin_cos
+from ...geometry import Flag, Quat, Scalar, Vec3, angle_of, heading, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.scene import Scene
 from ...struct import struct
@@ -639,10 +639,3 @@ class Racing:
 def nearness(depth: Float[Array, "h w"]) -> UInt8[Array, "h w"]:
     """Depth as a byte: 255 at the lens, half of it at five metres, 0 in the sky."""
     return (255.0 * 5.0 / (5.0 + jnp.minimum(depth, 1e6))).astype(jnp.uint8)
-
-
-def angle_of(cosine: Scalar) -> Scalar:
-    """The angle of a cosine, within 7e-5 rad, by a polynomial that vectorises (Abramowitz and Stegun 4.4.45)."""
-    x = jnp.abs(cosine)
-    angle = jnp.sqrt(1.0 - x) * (1.5707288 + x * (-0.2121144 + x * (0.0742610 - 0.0187293 * x)))
-    return jnp.where(cosine < 0.0, math.pi - angle, angle)
