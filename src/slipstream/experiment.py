@@ -212,12 +212,12 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "cartpole": Experiment(Gymnax("CartPole-v1", 475.0), Dqn(**classic_choices), 100_000, devices=1),
     "acrobot": Experiment(
         Gymnax("Acrobot-v1", -90.0),
-        Iqn(**classic_choices | {"scale": 0.1, "discount": 0.98, "rate": 2e-3}),
+        replace(Iqn(**classic_choices), scale=0.1, discount=0.98, rate=2e-3),
         100_000,
         devices=1,
     ),
     "mountaincar": Experiment(
-        Gymnax("MountainCar-v0", -125.0), Dqn(**classic_choices | {"explore_share": 0.5}), 150_000, devices=1
+        Gymnax("MountainCar-v0", -125.0), replace(Dqn(**classic_choices), explore_share=0.5), 150_000, devices=1
     ),
     "pendulum": Experiment(Gymnax("Pendulum-v1", -200.0), Sac(**classic_numbers), 20_000, devices=1),
 }
