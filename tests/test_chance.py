@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance, gaussian, mix
+from slipstream.chance import Chance, bell, gaussian, mix
 
 WORLDS, DRAWS = 2048, 256
 
@@ -113,3 +113,10 @@ def test_mixing_changes_half_of_the_bits_when_one_changes():
     flips = [np.mean(np.bitwise_count(np.asarray(mix(words) ^ mix(words ^ jnp.uint32(1 << bit))))) for bit in range(32)]
     assert min(flips) == pytest.approx(16, abs=1.0)
     assert max(flips) == pytest.approx(16, abs=1.0)
+
+
+def test_cheap_noise_is_nearly_gaussian():
+    drawn = np.asarray(bell(mix(jnp.arange(200_000, dtype=jnp.uint32))))
+    assert abs(drawn.mean()) < 0.01 and abs(drawn.std() - 1.0) < 0.01
+    assert abs(np.mean(np.abs(drawn) < 1.0) - 0.683) < 0.02
+    assert np.abs(drawn).max() < 3.47

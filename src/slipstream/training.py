@@ -104,8 +104,9 @@ def train(
             skill = metrics.get("success", metrics.get("score", metrics["reward"]))
             run.save(step, state, keep=KEEP, seconds=seconds, skill=None if math.isnan(skill) else skill)
             saved, saved_step = time.perf_counter(), step
-            # A large replay takes a while to store: no more than a few hundredths of the time go into that.
-            pause = max(save_seconds, 30.0 * (saved - now))
+            # A large replay takes a while to store: a few hundredths of the time go into that, and at most minutes are
+            # lost in a crash.
+            pause = max(save_seconds, min(30.0 * (saved - now), 15.0 * save_seconds))
         if stopped:
             break
     if saved_step is None and not run.steps:

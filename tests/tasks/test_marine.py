@@ -14,6 +14,7 @@ from slipstream.env import Growing, advance
 from slipstream.evaluate.episode import fly, scripted_pilot
 from slipstream.evaluate.fast import FastPlant
 from slipstream.geometry import Vec2
+from slipstream.learn.rollout import in_blocks
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.marine.encounter import duty, situation
 from slipstream.tasks.marine.sensing import nearest
@@ -173,3 +174,9 @@ def test_a_vessel_that_has_arrived_is_told_its_own_time_and_not_that_of_the_last
     times = flown.figures["duration"].reshape(-1, 3)
     both = np.all(np.isfinite(times), axis=1)
     assert both.any() and np.all(np.ptp(times[both], axis=1) > 0.0)
+
+
+def test_a_bay_without_buoys_is_cut_into_blocks_and_joined_again():
+    made = states(Marine(vessels=3, buoys=0), 170)
+    parts = in_blocks(lambda part: part, made, agents=3)
+    assert parts.body.yaw.shape == (2, 85, 3) and parts.world.sizes.shape == (2, 85, 0)
