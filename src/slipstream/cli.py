@@ -624,12 +624,15 @@ def command_bench(words: list[str]) -> int:
 
     worlds = request.worlds
     if request.what == "sim":
-        result = bench.sim(request.task, worlds or 4096 // TASKS[request.task]().spec.agents, say)
+        result = bench.sim(request.task, worlds or usual_worlds(TASKS[request.task]().spec.agents), say)
     elif request.what == "render":
         result = bench.render(request.cameras, request.width, request.height, request.shapes)
     elif request.what == "act":
         result = bench.act(
-            request.preset, worlds or 4096 // PRESETS[request.preset].task.spec.agents, request.sight, request.pixels
+            request.preset,
+            worlds or usual_worlds(PRESETS[request.preset].task.spec.agents),
+            request.sight,
+            request.pixels,
         )
     elif request.what == "train":
         result = bench.train(request.preset, request.epochs, request.minibatches)
@@ -637,6 +640,14 @@ def command_bench(words: list[str]) -> int:
         result = bench.memory(request.preset, worlds or PRESETS[request.preset].learner.worlds, say)
     give(result, request.json, lambda: print("\n".join(f"{k:24} {v}" for k, v in result.items())))
     return 0
+
+
+def usual_worlds(agents: int) -> int:
+    """As many worlds as make 4096 agents, or nearly: whole blocks."""
+    from .learn.rollout import BLOCK
+
+    block = max(BLOCK // agents, 1)
+    return max(4096 // agents // block, 1) * block
 
 
 @dataclass(frozen=True)
