@@ -350,7 +350,6 @@ def report(request: Report) -> Path:
 
     if filmed(run.experiment.task) and not any(run.videos):
         video(Video(request.run))
-
     return write(run)
 
 
@@ -361,9 +360,11 @@ def command_pipeline(words: list[str]) -> int:
     if not trained["finished"]:
         return 1
     summary = evaluate(Evaluate(run.folder))
+    from .report.video import filmed
+
+    film = str(video(Video(run.folder))) if filmed(run.experiment.task) else None
     page = report(Report(run.folder))
-    films = [str(film) for film in run.videos]
-    result = {"run": str(run.folder), "training": trained, "evaluation": summary, "video": next(iter(films), None)}
+    result = {"run": str(run.folder), "training": trained, "evaluation": summary, "video": film}
     result |= {"report": str(page), "seconds": round(time.perf_counter() - began, 1)}
 
     def words_for() -> None:
@@ -569,10 +570,11 @@ def completed(run: Any, episodes: int) -> bool:
     total = trainer_of(experiment).updates * experiment.learner.samples
     if (run.steps or [0])[-1] < total and not train(run, bool(run.steps))["finished"]:
         return False
-    found = run.summaries().get("fast", {})
-    if (found.get("episodes"), found.get("checkpoint")) != (episodes * experiment.seeds, run.steps[-1]):
-        from .evaluate.episode import UNSEEN
+    from .evaluate.episode import UNSEEN
 
+    found = run.summaries().get("fast", {})
+    wanted = {"episodes": episodes, "checkpoint": run.steps[-1], "seed": UNSEEN}
+    if {name: found.get(name) for name in wanted} != wanted:
         evaluate(Evaluate(run.folder, episodes=episodes, seed=UNSEEN))
     return True
 
@@ -644,9 +646,9 @@ def command_bench(words: list[str]) -> int:
 
 def usual_worlds(agents: int) -> int:
     """As many worlds as make 4096 agents, or nearly: whole blocks."""
-    from .learn.rollout import BLOCK
+    from .learn.rollout import block_of
 
-    block = max(BLOCK // agents, 1)
+    block = block_of(agents)
     return max(4096 // agents // block, 1) * block
 
 

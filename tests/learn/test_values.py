@@ -17,8 +17,9 @@ from slipstream.learn.ac_iqn import AcIqn
 from slipstream.learn.ddpg import Ddpg, Td3
 from slipstream.learn.dqn import Dqn, projected
 from slipstream.learn.iqn import Iqn
-from slipstream.learn.pqn import Pqn, returns
+from slipstream.learn.pqn import Pqn
 from slipstream.learn.rainbow import Rainbow
+from slipstream.learn.returns import traced
 from slipstream.learn.sac import Sac
 from slipstream.learn.trainer import Learner, Trainer
 from slipstream.policy.numbers import drawn
@@ -254,7 +255,7 @@ def test_returns_that_believe_what_came_by_a_share_match_a_plain_loop():
     ended = rng.uniform(size=(12, 5)) < 0.2
     terminated = ended & (rng.uniform(size=(12, 5)) < 0.5)
     truncated = ended & ~terminated
-    found = returns(*map(jnp.asarray, (reward, best, terminated, truncated)), 0.9, 0.7)
+    found = traced(*map(jnp.asarray, (reward, best, terminated, truncated)), 0.9, 0.7)
     for world in range(5):
         after = best[-1, world]
         for t in reversed(range(12)):

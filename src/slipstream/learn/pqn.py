@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..chance import Chance
 from ..env import Box, Env, Spec
@@ -14,6 +14,7 @@ from ..policy.nets import Normaliser
 from ..policy.values import Choices, Heads, QPolicy, Torso, seen
 from ..struct import struct
 from .off_policy import Metrics, fallen, greedy_or_random
+from .returns import traced
 from .rollout import Tally, mean, noticed, rollout, started
 
 
@@ -110,7 +111,7 @@ class Pqn:
         worlds, chances, moments, tally, _ = rollout(env, act, train.worlds, train.chances, self.length)
         last = policy.values(policy.raw(policy.normaliser(noticed(env, worlds))))
         best = jnp.concatenate([moments.log_prob, self._best(policy, last)[None]])
-        target = returns(
+        target = traced(
             self.scale * moments.reward, best[1:], moments.terminated, moments.truncated, self.discount, self.trace
         )
         flat = lambda x: x.reshape(-1, *x.shape[moments.reward.ndim :])  # noqa: E731
@@ -155,27 +156,3 @@ class Pqn:
 
         (policy, optimiser), metrics = jax.lax.scan(learn, (policy, optimiser), orders)
         return policy, optimiser, jax.tree.map(jnp.mean, metrics)
-
-
-def returns(
-    reward: Float[Array, "t *b"],
-    best: Float[Array, "t *b"],
-    terminated: Bool[Array, "t *b"],
-    truncated: Bool[Array, "t *b"],
-    discount: float,
-    trace: float,
-) -> Float[Array, "t *b"]:
-    """Returns that believe what came by `trace`, and the best value of the next state for the rest.
-
-        G = r + γ ((1 − λ) max Q′ + λ G′)
-
-    After an end that terminates nothing follows; after one that truncates, the value of the true last observation.
-    """
-
-    def back(after: Array, now: Any) -> tuple[Array, Array]:
-        reward, best, terminated, truncated = now
-        onward = jnp.where(truncated, best, (1.0 - trace) * best + trace * after)
-        total = reward + discount * jnp.where(terminated, 0.0, onward)
-        return total, total
-
-    return jax.lax.scan(back, best[-1], (reward, best, terminated, truncated), reverse=True)[1]

@@ -29,3 +29,27 @@ def advantages(
         return advantage, advantage
 
     return jax.lax.scan(back, jnp.zeros_like(value[0]), (difference, keep), reverse=True)[1]
+
+
+def traced(
+    reward: Float[Array, "t *b"],
+    best: Float[Array, "t *b"],
+    terminated: Bool[Array, "t *b"],
+    truncated: Bool[Array, "t *b"],
+    discount: float,
+    trace: float,
+) -> Float[Array, "t *b"]:
+    """Returns that believe what came by `trace`, and the best value of the next state for the rest.
+
+        G = r + γ ((1 − λ) max Q′ + λ G′)
+
+    After an end that terminates nothing follows; after one that truncates, the value of the true last observation.
+    """
+
+    def back(after: Array, now: Any) -> tuple[Array, Array]:
+        reward, best, terminated, truncated = now
+        onward = jnp.where(truncated, best, (1.0 - trace) * best + trace * after)
+        total = reward + discount * jnp.where(terminated, 0.0, onward)
+        return total, total
+
+    return jax.lax.scan(back, best[-1], (reward, best, terminated, truncated), reverse=True)[1]

@@ -89,6 +89,11 @@ def rollout(
     return join(states), join(chances), joined[0], jax.tree.map(partial(jnp.sum, axis=0), tallies), joined[1]
 
 
+def block_of(agents: int) -> int:
+    """Worlds of so many agents that make a block."""
+    return max(BLOCK // agents, 1)
+
+
 def in_blocks(work: Callable[..., Any], *worlds: Any, agents: int = 1) -> Any:
     """`work` on a block of worlds after the other; every result gets a leading axis of blocks.
 
@@ -96,7 +101,7 @@ def in_blocks(work: Callable[..., Any], *worlds: Any, agents: int = 1) -> Any:
     faster. Elsewhere all worlds are one block.
     """
     count = jax.tree.leaves(worlds)[0].shape[0]
-    size = max(BLOCK // agents, 1)
+    size = block_of(agents)
     block = size if jax.default_backend() == "cpu" and count % size == 0 else count
     parts = jax.tree.map(lambda x: x.reshape(count // block, block, *x.shape[1:]), worlds)
     # The barriers keep the cutting and joining out of the loops that compute.

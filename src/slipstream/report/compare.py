@@ -146,11 +146,7 @@ def curves_of(runs: dict[str, list[Run]]) -> list[str]:
 
 def smooth(values: list[float | None], width: int = 9) -> list[float | None]:
     """Running means over what there is."""
-    found: list[float | None] = []
-    for k in range(len(values)):
-        near = [x for x in values[max(0, k - width + 1) : k + 1] if x is not None]
-        found.append(sum(near) / len(near) if near else None)
-    return found
+    return [mean(values[max(0, k - width + 1) : k + 1]) for k in range(len(values))]
 
 
 def hardest_films(
