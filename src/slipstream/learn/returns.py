@@ -1,5 +1,7 @@
 """What actions turned out to be worth."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
