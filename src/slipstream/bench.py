@@ -26,7 +26,9 @@ from .dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation, racer
 from .env import Box, Env, Spec, advance
 from .experiment import PRESETS, TASKS, Experiment
 from .geometry import Quat, Vec3
+from .learn.ppo import Ppo, explore
 from .learn.rollout import WINDOW, in_blocks, rollout, with_restarts
+from .policy.actor_critic import ActorCritic
 from .sensors.camera import Camera, View
 from .sensors.scene import Colour, Ground, Scene, daylight, shapes
 from .tasks.racing import Racing
@@ -222,9 +224,23 @@ def train(preset: str, epochs: int = 0, minibatches: int = 0) -> dict[str, Any]:
     """A preset's training, with its own passes over the data or with others."""
     experiment = PRESETS[preset]
     learner = experiment.learner
-    other = replace(learner, epochs=epochs or learner.epochs, minibatches=minibatches or learner.minibatches)
-    figures = profile(replace(experiment, learner=other))
-    return {"preset": preset, "epochs": other.epochs, "minibatches": other.minibatches, **figures}
+    asked = {name: value for name, value in (("epochs", epochs), ("minibatches", minibatches)) if value}
+    if not asked.keys() <= vars(learner).keys():
+        raise ValueError(f"the learner of '{preset}' has no {' and no '.join(asked)}")
+    other = replace(learner, **asked)
+    kept = {name: getattr(other, name) for name in ("epochs", "minibatches", "learns", "batch") if hasattr(other, name)}
+    return {"preset": preset, **kept, **profile(replace(experiment, learner=other))}
+
+
+def acting_of(policy: Any) -> Any:
+    """How a policy acts in a rollout: exploring if it draws its actions, else as it does best."""
+    if isinstance(policy, ActorCritic):
+        return partial(explore, policy)
+
+    def act(observation: Any, chances: Chance, sight: Any = None) -> Any:
+        return policy.act(observation, None, sight)[0], jnp.zeros(observation.shape[:-1]), chances
+
+    return act
 
 
 def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
@@ -244,8 +260,6 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
     samples = learner.samples * trainer.chunk_length * trainer.seeds * env.spec.agents
     update = min(cpus) / (trainer.chunk_length * trainer.seeds)
 
-    from .learn.ppo import explore
-
     policy = jax.device_get(train.policy)
     if trainer.seeds > 1:
         policy = jax.tree.map(lambda x: x[0], policy)
@@ -260,7 +274,7 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
     def acting(indices: Any) -> Any:
         states, chances = worlds_of(env, indices)
         see = policy.see if env.spec.frame else None
-        states, chances, moments, *_ = rollout(env, partial(explore, policy), states, chances, learner.length, see)
+        states, chances, moments, *_ = rollout(env, acting_of(policy), states, chances, learner.length, see)
         return states.reward, jax.tree.map(lambda x: jnp.sum(x, axis=0), moments)
 
     start = cost(lambda indices: worlds_of(env, indices))
@@ -290,9 +304,6 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
 
 def act(preset: str, worlds: int, sight: str = "", pixels: int = 0) -> dict[str, Any]:
     """A fresh policy acting in a preset's task, with its camera if it has one; nothing is learned."""
-    from .learn.ppo import explore
-    from .policy.actor_critic import ActorCritic
-
     experiment, mesh = PRESETS[preset], device.mesh()
     env, learner = experiment.task, experiment.learner
     if sight:
@@ -301,6 +312,8 @@ def act(preset: str, worlds: int, sight: str = "", pixels: int = 0) -> dict[str,
         env = replace(env, pixels=pixels)
     if worlds % mesh.size:
         raise ValueError(f"{worlds} worlds do not divide over {mesh.size} devices")
+    if not isinstance(learner, Ppo):
+        raise ValueError(f"'{preset}' is not learned by ppo, and only its policies are measured alone; try bench train")
     policy = ActorCritic.init(jax.random.key(0), env.spec, learner.hidden, learner.activation)
     see = policy.see if env.spec.frame else None
     steps = 64 // env.spec.interval * env.spec.interval

@@ -11,6 +11,7 @@ from slipstream.evaluate.episode import Episode, evaluate
 from slipstream.experiment import Experiment
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.iqn import Iqn
+from slipstream.report import page
 from slipstream.report.compare import rows_of, write
 from slipstream.run import Run
 from slipstream.tasks.marine import Marine
@@ -39,10 +40,10 @@ def test_an_agent_that_knows_distributions_tells_what_it_expects(runs):
 
 
 def test_the_page_has_a_row_for_everyone_and_films_the_hardest_worlds(runs, tmp_path):
-    page = write(tmp_path, "marine", runs)
+    html = write(tmp_path, "marine", runs)
     rows = json.loads((tmp_path / "compare.json").read_text())["rows"]
     assert {row["name"] for row in rows} == {"iqn", "dqn", "potential field", "velocity obstacles"}
-    text = page.read_text()
+    text = html.read_text()
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text)
     for row in rows_of(runs):
         assert row["name"] in text
@@ -51,6 +52,13 @@ def test_the_page_has_a_row_for_everyone_and_films_the_hardest_worlds(runs, tmp_
             assert film.streams.video[0].width == width
             frames = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
         assert len(frames) > 20 and np.abs(frames[0].astype(int) - frames[-1]).max() > 30
+
+
+def test_each_agent_has_a_page_of_its_own(runs):
+    run = runs["iqn"][0]
+    text = page.write(run).read_text()
+    assert "Voyages" in text and "potential field" in text
+    assert sum(json.loads((run.folder / "profile.json").read_text())["share"].values()) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_policy_is_scored_on_other_worlds_than_it_was_trained_on(runs):
