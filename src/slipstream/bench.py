@@ -23,11 +23,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from . import device
 from .chance import Chance
 from .dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation, racer
-from .env import Box, Env, Spec, advance
+from .env import Box, Env, Spec
 from .experiment import PRESETS, TASKS, Experiment
 from .geometry import Quat, Vec3
 from .learn.ppo import Ppo, explore
-from .learn.rollout import WINDOW, in_blocks, rollout, with_restarts
+from .learn.rollout import WINDOW, advanced, in_blocks, rollout, with_restarts
 from .policy.actor_critic import ActorCritic
 from .sensors.camera import Camera, View
 from .sensors.scene import Colour, Ground, Scene, daylight, shapes
@@ -93,7 +93,7 @@ def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: 
     def tick(fresh: Any, carry: Any) -> tuple[Any, None]:
         states, (chances, seen) = carry
         action, chances = draw(chances)
-        states = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
+        states = advanced(env, states, action, fresh)
         return (states, (chances, look(states) if observe else seen)), None
 
     # Only its shape counts: to compute it here would compile the observation twice.

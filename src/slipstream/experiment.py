@@ -217,7 +217,10 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
         devices=1,
     ),
     "mountaincar": Experiment(
-        Gymnax("MountainCar-v0", -125.0), replace(Dqn(**classic_choices), explore_share=0.5), 150_000, devices=1
+        Gymnax("MountainCar-v0", -125.0),
+        replace(Dqn(**classic_choices), explore_share=0.5, hold=25),
+        150_000,
+        devices=1,
     ),
     "pendulum": Experiment(Gymnax("Pendulum-v1", -200.0), Sac(**classic_numbers), 20_000, devices=1),
 }

@@ -11,6 +11,8 @@ import pytest
 from slipstream.bench import random_action
 from slipstream.chance import Chance
 from slipstream.env import Box, Discrete, Env, MultiDiscrete, Seeing, Telling, advance
+from slipstream.experiment import PRESETS
+from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.survey import Survey
 
@@ -33,6 +35,9 @@ TASKS = {
     "camera": Racing(sight="rgb", pixels=16),
     "fourth order": Racing(integration=4, physics_rate=200, track="long"),
     "cascade": Racing(model="cascade", track="ring"),
+    "bay": Marine(vessels=4, buoys=2),
+    "bay with whirls": replace(PRESETS["marine-icra"].task, vessels=3, buoys=3, vortices=3),
+    "lone vessel with a sonar": PRESETS["marine-iros"].task,
     "survey with cameras": Survey(mission="dwell", agents=3, sight="rgb", pixels=16),
 }
 

@@ -20,7 +20,7 @@ from slipstream.learn.sac import Sac
 from slipstream.learn.trainer import Trainer
 
 SEEDS = 3
-patient = classic_choices | {"explore_share": 0.5}
+patient = classic_choices | {"explore_share": 0.5, "hold": 25}
 long = classic_choices | {"scale": 0.1}
 parallel = Pqn(worlds=32, length=32, epochs=4, minibatches=16, rate=5e-4, trace=0.95, scale=0.1, explore_share=0.3)
 gradient = Ppo(worlds=16, length=128, epochs=8, minibatches=8, hidden=(64, 64), rate=1e-3)

@@ -17,6 +17,7 @@ from slipstream.learn.ac_iqn import AcIqn
 from slipstream.learn.ddpg import Ddpg, Td3
 from slipstream.learn.dqn import Dqn, projected
 from slipstream.learn.iqn import Iqn
+from slipstream.learn.off_policy import greedy_or_random
 from slipstream.learn.pqn import Pqn
 from slipstream.learn.rainbow import Rainbow
 from slipstream.learn.returns import traced
@@ -247,6 +248,19 @@ def test_the_density_of_squashed_actions_is_right():
         / (1 - np.asarray(action, np.float64) ** 2)
     )
     assert np.allclose(log_prob, np.log(density)[:, 0], atol=1e-4)
+
+
+def test_a_random_action_is_kept_as_long_as_it_is_held():
+    choices = Choices.of(Discrete(9))
+    chances, best, runs = jax.vmap(partial(Chance.of, 0))(jnp.arange(500)), jnp.zeros(500, jnp.int32), []
+    for _ in range(12):
+        action, chances = greedy_or_random(best, chances, jnp.float32(0.5), choices.random, 1, hold=4)
+        runs.append(action)
+    runs = np.stack(runs).reshape(3, 4, 500)
+    assert (runs == runs[:, :1]).all()
+    # Half of them are random, of which one in nine is the best one all the same.
+    assert np.mean(runs[:, 0] > 0) == pytest.approx(0.5 * 8 / 9, abs=0.05)
+    assert np.mean(runs[0, 0] == runs[1, 0]) < 0.5
 
 
 def test_returns_that_believe_what_came_by_a_share_match_a_plain_loop():

@@ -21,6 +21,8 @@ class Dqn(OffPolicy):
 
     double: bool = True
     """choose by the learned network what the target network values"""
+    hold: int = 1
+    """steps for which a random action is kept: where a goal is reached only by a run of equal actions, more find it"""
     dueling: bool = False
     noisy: float = 0.0
     """spread of weights that tremble in place of random actions; 0 is none"""
@@ -32,8 +34,8 @@ class Dqn(OffPolicy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.atoms < 1 or self.noisy < 0.0 or self.lowest >= self.highest:
-            raise ValueError("atoms are at least 1, noisy not negative, and lowest is below highest")
+        if min(self.atoms, self.hold) < 1 or self.noisy < 0.0 or self.lowest >= self.highest:
+            raise ValueError("atoms and hold are at least 1, noisy not negative, and lowest is below highest")
 
     def check_action(self, spec: Spec) -> None:
         if isinstance(spec.action, Box):
@@ -56,7 +58,7 @@ class Dqn(OffPolicy):
         raw = self._raw(policy, policy.normaliser(observation), noise if self.noisy else None)
         best = policy.choices.best(policy.values(raw))
         share = explore * 0.0 if self.noisy else explore
-        return greedy_or_random(best, chances, share, policy.choices.random, observation.ndim - 1)
+        return greedy_or_random(best, chances, share, policy.choices.random, observation.ndim - 1, self.hold)
 
     def _raw(self, policy: QPolicy, observation: Array, noise: PRNGKeyArray | None) -> Array:
         policy, observation = self.computed((policy, observation))

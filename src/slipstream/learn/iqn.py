@@ -27,13 +27,15 @@ class Iqn(OffPolicy):
     """the worst share of the distribution that counts for choosing; 1 is all of it"""
     adaptive: float = 0.0
     """metres within which that share falls with the distance to the nearest thing; 0 is never"""
+    hold: int = 1
+    """steps for which a random action is kept"""
     double: bool = True
     dueling: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.shares, self.looks) < 1 or not 0.0 < self.cvar <= 1.0 or self.adaptive < 0.0:
-            raise ValueError("shares and looks are at least 1, cvar lies in (0, 1], adaptive is not negative")
+        if min(self.shares, self.looks, self.hold) < 1 or not 0.0 < self.cvar <= 1.0 or self.adaptive < 0.0:
+            raise ValueError("shares, looks and hold are at least 1, cvar lies in (0, 1], adaptive is not negative")
 
     def check_action(self, spec: Spec) -> None:
         if isinstance(spec.action, Box):
@@ -59,7 +61,7 @@ class Iqn(OffPolicy):
         self, policy: IqnPolicy, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray
     ) -> Any:
         best = policy.choices.best(policy.values(observation))
-        return greedy_or_random(best, chances, explore, policy.choices.random, observation.ndim - 1)
+        return greedy_or_random(best, chances, explore, policy.choices.random, observation.ndim - 1, self.hold)
 
     def _raw(self, policy: IqnPolicy, observation: Array, shares: Array) -> Array:
         policy, observation, shares = self.computed((policy, observation, shares))

@@ -278,13 +278,17 @@ def quantile_loss(
     return jnp.sum(jnp.mean(side * huber(off, width), -1), -1)
 
 
-def greedy_or_random(best: Array, chances: Chance, explore: Array, draw: Any, depth: int) -> tuple[Array, Chance]:
-    """The best actions, but for a share of agents any action; for all worlds and agents."""
+def greedy_or_random(
+    best: Array, chances: Chance, explore: Array, draw: Any, depth: int, hold: int = 1
+) -> tuple[Array, Chance]:
+    """The best actions, but for a share of agents any action, for `hold` steps; for all worlds and agents."""
 
     def one(best: Array, chance: Chance) -> tuple[Array, Chance]:
-        other, chance = draw(chance)
-        dice, chance = chance.uniform()
-        return jnp.where(dice < explore, other.astype(best.dtype), best), chance
+        # The same stream for `hold` steps gives the same dice and the same action, and nothing has to be kept.
+        same = replace(chance.fork(chance.drawn // jnp.uint32(hold)), drawn=jnp.uint32(0))
+        other, same = draw(same)
+        dice, _ = same.uniform()
+        return jnp.where(dice < explore, other.astype(best.dtype), best), chance.word()[1]
 
     for _ in range(depth):
         one = jax.vmap(one)

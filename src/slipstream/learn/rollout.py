@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int
 
 from ..chance import Chance
@@ -108,6 +109,25 @@ def in_blocks(work: Callable[..., Any], *worlds: Any, agents: int = 1) -> Any:
     return jax.lax.map(lambda part: jax.lax.optimization_barrier(work(*jax.lax.optimization_barrier(part))), parts)
 
 
+def side_by_side(worlds: Any, agents: int) -> Any:
+    """The same arrays, laid out so that worlds are neighbours in memory, though theirs is the first axis.
+
+    A CPU computes on neighbours at once. With the few agents of a world last, every loop would be over those few.
+    """
+
+    def turned(x: Array) -> Array:
+        return with_layout_constraint(x, Layout((*range(1, x.ndim), 0))) if x.ndim > 1 else x
+
+    few = 1 < agents < jax.tree.leaves(worlds)[0].shape[0]
+    return jax.tree.map(turned, worlds) if few and jax.default_backend() == "cpu" else worlds
+
+
+def advanced(env: Env[S], states: S, action: Any, fresh: Fresh[S]) -> S:
+    """All worlds one step on."""
+    laid = partial(side_by_side, agents=env.spec.agents)
+    return laid(jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(laid(states), laid(action), fresh)))
+
+
 def with_restarts(
     env: Env[S],
     tick: Callable[[Fresh[S], tuple[S, Any]], tuple[tuple[S, Any], Any]],
@@ -162,7 +182,7 @@ def _rollout(
         states, (chances, tally) = carry
         observation = noticed(env, states, None if sight is None else age)
         action, log_prob, chances = act(observation, chances, sight)
-        after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(states, action, fresh))
+        after = advanced(env, states, action, fresh)
         moment = Moment(
             observation=observation,
             action=action,

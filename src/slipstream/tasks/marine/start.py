@@ -29,9 +29,10 @@ def drawn(chance: Chance, low: float, high: float, tries: int = TRIES) -> tuple[
 
 def first(margin: Float[Array, "tries"], *values: Any) -> list[Scalar]:
     """The values of the first try whose margin is not negative; if there is none, of the one that misses least."""
-    fits = margin >= 0.0
-    order = jnp.where(fits, jnp.arange(margin.shape[0], 0, -1).astype(jnp.float32), margin)
-    best = jnp.argmax(order)
+    tries = jnp.arange(margin.shape[0])
+    order = jnp.where(margin >= 0.0, (margin.shape[0] - tries).astype(jnp.float32), margin)
+    # Not by `argmax`, whose two results in one loop XLA's CPU compiler cannot always build.
+    best = jnp.min(jnp.where(order == jnp.max(order), tries, margin.shape[0] - 1))
     return [value[best] for value in values]
 
 
