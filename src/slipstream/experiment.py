@@ -168,7 +168,8 @@ classic_numbers: dict[str, Any] = {
 
 icra = Marine(
     vessels=7, buoys=8, vehicle="dot", space="discrete", slots=10, reach=15.0, noise=0.0, rules=False, size=50.0,
-    distance=30.0, first_distance=20.0, vortices=8, step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
+    distance=40.0, first_distance=30.0, apart=5.0, time_limit=180.0, vortices=8, step_reward=-1.0, hit_reward=-50.0,
+    goal_reward=100.0,
 )  # fmt: skip
 iros = Marine(
     vessels=1, first_vessels=1, buoys=8, vehicle="dot", space="discrete", sensing="sonar", reach=10.0, rules=False,

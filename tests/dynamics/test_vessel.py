@@ -1,5 +1,7 @@
 """Vessels move as their equations say."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -27,6 +29,19 @@ def test_top_speeds_are_those_of_the_balance_of_thrust_and_drag(left, right, spe
 def test_more_thrust_on_the_right_turns_to_the_left_as_fast_as_drag_allows():
     boat = settled(-1e4, 1e4)
     assert 0.5 < float(boat.yaw_rate) < 0.99
+
+
+def test_a_turning_vessel_without_drag_goes_straight_on_unless_turns_count_twice():
+    free = {"drag": (0.0, 0.0, 0.0), "square_drag": (0.0, 0.0, 0.0), "added": (0.0, 0.0, 0.0)}
+    courses = []
+    for twice in (False, True):
+        hull, boat = Hull(**free, turned_twice=twice), Boat.at(STILL, jnp.float32(0.0))
+        boat = replace(boat, velocity=Vec2(jnp.float32(2.0), jnp.float32(0.0)), yaw_rate=jnp.float32(0.5))
+        for _ in range(40):
+            boat = hull.step(boat, STILL, 0.05)
+        courses.append(float(jnp.arctan2(boat.course.y, boat.course.x)))
+    assert courses[0] == pytest.approx(0.0, abs=2e-3)
+    assert courses[1] == pytest.approx(-1.0, abs=2e-3)  # as far to the right as it has turned to the left
 
 
 def test_a_vessel_adrift_goes_with_the_water():

@@ -70,6 +70,7 @@ def test_practice_grows_and_absent_vessels_have_ended():
         (thing(12.0, 8.0, -2.0, 0.0), False),  # head on, but well to the left
         (thing(8.0, -6.0, 0.0, 2.0), True),  # from the right: give way
         (thing(8.0, 6.0, 0.0, -2.0), False),  # from the left: it gives way
+        (thing(4.0, -8.0, 0.0, 2.0), False),  # from the right, but to pass before its bow would be too late
         (thing(12.0, 0.0, 2.0, 0.0), False),  # same way
         (thing(12.0, 0.0, -0.2, 0.0), False),  # not under way
         (thing(12.0, 0.0, -2.0, 0.0, there=False), False),
@@ -87,8 +88,13 @@ def test_who_gives_way(other, yields):
 def test_the_turn_asked_for_is_enough():
     other = thing(12.0, 0.0, -2.0, 0.0)
     course = Vec2(jnp.float32(2.0), jnp.float32(0.0))
-    reach = 2 * 2.795 + 1.0
-    assert float(duty(course, 2.795, [other])) == pytest.approx(math.asin(reach / 12.0), abs=2e-4)
+    # A tangent to the other's circle and its margin, and room for the own circle beside it.
+    wide, own = 2.795 + 1.0, 2.795
+    wanted = math.asin(wide / 12.0) + math.atan2(own, math.sqrt(12.0**2 - wide**2))
+    assert float(duty(course, own, [other])) == pytest.approx(wanted, abs=2e-4)
+    # The nearest of several is what counts, and one that asks for nothing does not.
+    farther, aside = thing(15.0, 1.0, -2.0, 0.0), thing(6.0, 0.0, 2.0, 0.0)
+    assert float(duty(course, own, [farther, other, aside])) == pytest.approx(wanted, abs=2e-4)
     # Once the way past it is clear on the right, nothing more is asked.
     passing = Vec2(jnp.float32(1.0), jnp.float32(-2.5))
     assert float(duty(passing, 2.795, [other])) == 0.0

@@ -49,6 +49,8 @@ class Hull:
     max_thrust: float = 1000.0
     radius: float = 2.795
     """of the circle around it that counts as the vessel"""
+    turned_twice: bool = False
+    """as in the original, where the frame turns under the velocity and the equations turn the velocity once more"""
 
     @property
     def top_speed(self) -> float:
@@ -72,9 +74,13 @@ class Hull:
         with the added masses on the left; drag and what the added masses do in turns go by the speed through the water.
         """
         s, c = sin_cos(boat.yaw)
-        u, v, r = boat.velocity.x, boat.velocity.y, boat.yaw_rate
-        place = boat.position + boat.velocity.rotated(s, c) * dt
-        flow = current.rotated(-s, c)
+        velocity, flow, r = boat.velocity, current.rotated(-s, c), boat.yaw_rate
+        place = boat.position + velocity.rotated(s, c) * dt
+        if self.turned_twice:
+            angle = dt * r
+            back = angle * (angle * angle * (1.0 / 6.0) - 1.0), 1.0 - 0.5 * angle * angle
+            velocity, flow = velocity.rotated(*back), flow.rotated(*back)
+        u, v = velocity.x, velocity.y
         x, y = u - flow.x, v - flow.y
         (more_x, more_y, more_r), (dx, dy, dr), (qx, qy, qr) = self.added, self.drag, self.square_drag
         surge = boat.left + boat.right + self.mass * v * r + more_y * y * r - (dx + qx * jnp.abs(x)) * x
@@ -104,18 +110,17 @@ class Dot:
         return self.max_speed
 
     def step(self, boat: Boat, push: Scalar, turn: Scalar, current: Vec2, dt: float) -> Boat:
-        """After `dt`, speeding up and turning like that; `velocity` is over ground, the water's part included."""
+        """After `dt`, speeding up and turning like that, place first, then speed; `velocity` is over ground."""
         s, c = sin_cos(boat.yaw)
         flow = current.rotated(-s, c)
         # `left` keeps the speed through the water: nothing else of a dot has a thruster.
         speed = jnp.clip(boat.left + dt * (push - self.drag * boat.left), 0.0, self.max_speed)
-        ahead = Vec2(speed + flow.x, flow.y)
-        place = boat.position + ahead.rotated(s, c) * dt
+        place = boat.position + Vec2(boat.left + flow.x, flow.y).rotated(s, c) * dt
         return replace(
             boat,
             position=place,
             yaw=wrapped(boat.yaw + dt * turn),
-            velocity=ahead,
+            velocity=Vec2(speed + flow.x, flow.y),
             yaw_rate=turn + 0.0 * speed,
             left=speed,
         )

@@ -6,6 +6,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
+from ..dynamics.vessel import Hull
 from ..evaluate.episode import Episode
 from ..tasks.marine import Marine
 from ..tasks.marine.encounter import AHEAD, ASIDE, CROSSING
@@ -232,7 +233,7 @@ class Canvas:
         for thing in self._sensed(now, k):
             pen.line([*self.at(place), *self.at(thing)], fill=(*colour, 90), width=FINE)
         turn = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
-        shape = HULL if self.task.vehicle == "wamv" else HULL * (self.task.hull.radius / 2.795)
+        shape = HULL * (self.task.hull.radius / 2.795)
         outline = [tuple(self.at(place + turn @ corner)) for corner in shape]
         pen.polygon(outline, fill=colour, outline=ALARM if now["duty"][k] > 0.0 else (255, 255, 255), width=2 * FINE)
 
@@ -253,7 +254,7 @@ class Canvas:
             pen.text((left + 52 * FINE, y - 2 * FINE), f"vessel {k + 1}: {state}", fill=INK, font=self.small)
             if now["ended"][k]:
                 continue
-            if self.task.vehicle == "wamv":
+            if isinstance(self.task.hull, Hull):
                 for row, thrust in enumerate(now["thrust"][k]):
                     self._bar(pen, y + (22 + 14 * row) * FINE, float(thrust) / 1000.0, hue(k))
             if "returns" in now:

@@ -86,7 +86,7 @@ def chosen(task: Any, sent: Vec2) -> Array:
     """Two numbers between −1 and 1 as an action of the task."""
     if task.space == "box":
         return jnp.stack([sent.x, sent.y], -1)
-    levels = jnp.asarray(LEVELS[task.vehicle])
+    levels = jnp.asarray(LEVELS[type(task.hull)])
     first, second = (
         jnp.argmin(jnp.abs(x[..., None] - levels), -1).astype(jnp.int32) for x in map(jnp.asarray, (sent.x, sent.y))
     )

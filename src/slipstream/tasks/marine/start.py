@@ -94,7 +94,7 @@ def whirling(
         for other, known in zip(places, strengths, strict=True):
             same = (known > 0.0) == (side < 0.5)
             stronger, weaker = jnp.maximum(jnp.abs(known), strength), jnp.minimum(jnp.abs(known), strength)
-            room = jnp.where(same, jnp.abs(known) + strength, stronger / (0.8 * weaker / CORE))
+            room = jnp.where(same, jnp.abs(known) + strength, stronger / (0.8 * weaker / CORE) + 2.0 * CORE)
             margin = jnp.minimum(margin, (place - other).norm() - room)
         x, y = first(margin, place.x, place.y)
         places.append(Vec2(x, y))

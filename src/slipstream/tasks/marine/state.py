@@ -2,7 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from ...dynamics.vessel import Boat, Vortices
+from ...dynamics.vessel import Boat, Dot, Hull, Vortices
 from ...env import State
 from ...geometry import Flag, Scalar, Vec2
 from ...struct import struct
@@ -11,8 +11,8 @@ NOWHERE = 1e4
 """Where a buoy is that is not there."""
 
 
-LEVELS = {"wamv": (0.0, -0.5, -1.0, 0.5, 1.0), "dot": (-1.0, 0.0, 1.0)}
-"""What a choice does to a thruster of each vehicle, or to its speed or turn, as a share of the most it can."""
+LEVELS = {Hull: (0.0, -0.5, -1.0, 0.5, 1.0), Dot: (-1.0, 0.0, 1.0)}
+"""What a choice does to a thruster of a vessel, or to its speed or turn, as a share of the most it can."""
 THRUST_RATE = 1000.0
 """Newtons a second by which a thruster can change."""
 

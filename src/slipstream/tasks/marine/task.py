@@ -30,7 +30,8 @@ class Marine:
     vessels: int = 5
     buoys: int = 4
     vehicle: str = "wamv"
-    """wamv (two thrusters, inertia) or dot (a point that is told acceleration and turn rate)"""
+    """wamv (two thrusters, inertia), wamv-original (the same, but turns count twice, as in the original) or dot (a point
+    that is told acceleration and turn rate)"""
     space: str = "box"
     """how an agent acts: box, discrete (all combinations as one choice) or multidiscrete"""
     sensing: str = "things"
@@ -77,7 +78,7 @@ class Marine:
     about = "vessels on their way to their goals, among buoys, whirls and each other"
 
     def __post_init__(self) -> None:
-        known("vehicle", self.vehicle, ("wamv", "dot"))
+        known("vehicle", self.vehicle, HULLS)
         known("space", self.space, ("box", "discrete", "multidiscrete"))
         known("sensing", self.sensing, ("things", "sonar"))
         if not 1 <= self.first_vessels <= self.vessels <= 16 or not 0 <= self.first_buoys <= self.buoys <= 32:
@@ -89,7 +90,7 @@ class Marine:
 
     @property
     def spec(self) -> Spec:
-        own = 7 if self.vehicle == "wamv" else 4
+        own = 7 if isinstance(self.hull, Hull) else 4
         if self.sensing == "sonar":
             return Spec(own + 3 * BEAMS, self.action, self.control_dt, self.vessels)
         return Spec(own + WIDTH * self.slots, self.action, self.control_dt, self.vessels, things=(self.slots, WIDTH))
@@ -98,7 +99,7 @@ class Marine:
     def action(self) -> ActionSpace:
         if self.space == "box":
             return Box(2)
-        count = len(LEVELS[self.vehicle])
+        count = len(LEVELS[type(self.hull)])
         return Discrete(count * count) if self.space == "discrete" else MultiDiscrete((count, count))
 
     @property
@@ -163,7 +164,7 @@ class Marine:
         if self.space == "box":
             sent = Vec2(jnp.clip(action[..., 0], -1.0, 1.0), jnp.clip(action[..., 1], -1.0, 1.0))
         else:
-            count = len(LEVELS[self.vehicle])
+            count = len(LEVELS[type(self.hull)])
             if self.space == "discrete":
                 first, second = action // count, action % count
             else:
@@ -173,7 +174,7 @@ class Marine:
 
     def _level(self, choice: Any) -> Scalar:
         level = jnp.zeros(jnp.shape(choice))
-        for k, value in enumerate(LEVELS[self.vehicle]):
+        for k, value in enumerate(LEVELS[type(self.hull)]):
             level = jnp.where(choice == k, value, level)
         return level
 
@@ -260,7 +261,7 @@ class Marine:
         )
 
     def _effort(self, body: Boat, voyage: Voyage) -> Scalar:
-        if self.vehicle == "wamv":
+        if isinstance(self.hull, Hull):
             return (jnp.abs(body.left) + jnp.abs(body.right)) * (1e-3 * self.control_dt)
         return jnp.abs(voyage.sent.x) + jnp.abs(voyage.sent.y)
 
@@ -273,7 +274,7 @@ class Marine:
         gap = state.world.goal - boat.position
         goal = gap.rotated(-sin, cos)
         parts = [goal.x * 0.05, goal.y * 0.05, boat.velocity.x * 0.5, boat.velocity.y * 0.5]
-        if self.vehicle == "wamv":
+        if isinstance(self.hull, Hull):
             parts += [boat.yaw_rate, boat.left * 1e-3, boat.right * 1e-3]
         things = self.things(state, boat)
         if self.sensing == "sonar":
@@ -362,4 +363,4 @@ class Marine:
 
 
 BEAMS, BEAM_WIDTH = 11, math.radians(120.0)
-HULLS: dict[str, Hull | Dot] = {"wamv": Hull(), "dot": Dot()}
+HULLS: dict[str, Hull | Dot] = {"wamv": Hull(), "wamv-original": Hull(turned_twice=True), "dot": Dot()}
