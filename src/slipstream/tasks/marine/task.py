@@ -30,8 +30,8 @@ class Marine:
     vessels: int = 5
     buoys: int = 4
     vehicle: str = "wamv"
-    """wamv (two thrusters, inertia), wamv-original (the same, but turns count twice, as in the original) or dot (a point
-    that is told acceleration and turn rate)"""
+    """wamv (two thrusters, inertia), wamv-original (the same, but turns count twice, as in the original) or dot (a
+    point that is told acceleration and turn rate)"""
     space: str = "box"
     """how an agent acts: box, discrete (all combinations as one choice) or multidiscrete"""
     sensing: str = "things"
