@@ -20,6 +20,7 @@ from slipstream.learn.iqn import Iqn
 from slipstream.learn.off_policy import greedy_or_random
 from slipstream.learn.pqn import Pqn
 from slipstream.learn.rainbow import Rainbow
+from slipstream.learn.replay import Rows
 from slipstream.learn.returns import traced
 from slipstream.learn.sac import Sac
 from slipstream.learn.trainer import Learner, Trainer
@@ -91,6 +92,7 @@ CASES = {
     "iqn branches": (Bandit(MultiDiscrete((3, 30)), agents=3), Iqn(**SMALL)),
     "iqn that adapts": (Marine(vessels=3, buoys=1, space="discrete"), Iqn(**SMALL, adaptive=10.0, cvar=0.5)),
     "ac-iqn at sea": (Marine(vessels=3, buoys=1), AcIqn(**SMALL, prioritised=True)),
+    "ac-iqn that adapts": (Marine(vessels=3, buoys=1), AcIqn(**SMALL, adaptive=10.0, cvar=0.5)),
     "pqn branches": (Bandit(MultiDiscrete((3, 30)), agents=3), PARALLEL),
     "half precision": (Bandit(Box(2), agents=3), Sac(**SMALL, precision="bfloat16")),
 }  # fmt: skip
@@ -121,8 +123,6 @@ def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(env, lear
     together = policy.act(seen)[0]
     alone = jnp.stack([policy.act(row)[0] for row in seen])
     assert jnp.allclose(together, alone, atol=1e-5)
-    if isinstance(learner, Pqn):
-        return
     own = jax.vmap(partial(Chance.of, 3))
     chances = own(jnp.arange(6)) if len(shape) == 1 else jax.vmap(own)(jnp.arange(6 * shape[1]).reshape(shape))
     explore, noise = jnp.float32(0.5), jax.random.key(1)
@@ -148,6 +148,9 @@ def test_a_learner_of_numbers_refuses_choices_and_names_others(name):
 
 
 def test_settings_that_cannot_be_are_refused_before_anything_runs():
+    for env, kind in ((Bandit(), Iqn), (Bandit(Box(1)), AcIqn)):
+        with pytest.raises(ValueError, match="how near"):
+            Trainer(env, kind(**SMALL, adaptive=5.0), device.mesh(1), 1, 1, 1).start(0)
     with pytest.raises(ValueError, match="too few"):
         trainer_of(Experiment(Marine(space="discrete"), Dqn(**{**SMALL, "capacity": 10}), steps=1000))
     with pytest.raises(ValueError, match="cvar"):
@@ -183,8 +186,10 @@ def quantiles_of(policy, action, count=32):
 
 
 def test_implicit_quantiles_are_those_of_the_returns_and_caution_changes_the_arm():
+    # With few features none of them may look at the lowest shares, whose quantiles are then all the same.
+    wide = {**SMALL, "hidden": (128, 128)}
     learner = Iqn(
-        **{**SMALL, "learns": 8, "batch": 128, "warmup": 200, "capacity": 20_000, "normalise": False},
+        **{**wide, "learns": 8, "batch": 128, "warmup": 200, "capacity": 20_000, "normalise": False},
         rate=2e-3,
         follow=0.05,
         explore_end=1.0,
@@ -214,6 +219,24 @@ def test_an_actor_judged_by_quantiles_gambles_only_if_all_of_them_count(cvar, si
     )
     policy = trained(Bandit(Box(1)), learner, 300).policy
     assert float(policy.act(jnp.ones((1, 1)))[0][0, 0]) * side > 0.6
+
+
+def test_the_nearer_a_thing_the_worse_the_part_of_the_returns_that_counts_for_an_actor():
+    bay, learner = Marine(vessels=3, buoys=1), AcIqn(**SMALL, adaptive=10.0)
+    policy = learner.build(jax.random.key(0), bay)
+    seen = jax.vmap(lambda k: bay.observe(bay.reset(Chance.of(0, k))))(jnp.arange(64)).reshape(-1, bay.spec.observation)
+    # A normaliser that has seen other things must not change how near they are.
+    normaliser = replace(
+        policy.normaliser, mean=policy.normaliser.mean + 0.1, variance=policy.normaliser.variance * 2.0
+    )
+    policy = replace(policy, normaliser=normaliser)
+    count = seen.shape[0]
+    rows = Rows(normaliser(seen), *[jnp.zeros(count)] * 3, seen, *[jnp.zeros(count)] * 3)
+    counting, near = np.asarray(learner._counting(policy, rows)), np.asarray(bay.nearness(seen))
+    assert np.allclose(counting.sum(-1), 1.0, atol=1e-4)
+    # The worst part counts as much more as the distance is less than ten metres.
+    assert np.allclose(counting[:, 0], 1.0 / np.clip(8 * np.clip(near / 10.0, 0.05, 1.0), 1.0, 8.0), rtol=1e-3)
+    assert near.min() < 9.0 and near.max() > 11.0
 
 
 @pytest.mark.parametrize("space", [MultiDiscrete((3, 4)), MultiDiscrete((3, 30))])

@@ -10,7 +10,7 @@ from jaxtyping import Array, PRNGKeyArray
 from ..chance import Chance
 from ..env import Box, Env, Spec
 from ..policy.nets import Normaliser
-from ..policy.values import Choices, Heads, IqnPolicy, Quantiles, Risk, Torso, spread_shares
+from ..policy.values import Choices, Heads, IqnPolicy, Quantiles, Risk, Torso, spread_shares, telling
 from .off_policy import OffPolicy, greedy_or_random, quantile_loss, weighted
 from .replay import Rows
 
@@ -42,8 +42,6 @@ class Iqn(OffPolicy):
             raise ValueError("iqn chooses between actions; for numbers take ac-iqn, sac, td3, ddpg or ppo")
 
     def build(self, key: PRNGKeyArray, env: Env[Any]) -> IqnPolicy:
-        if self.adaptive and not hasattr(env, "nearness"):
-            raise ValueError("this task does not say how near things are; set learner.adaptive to 0")
         spec, choices = env.spec, Choices.of(env.spec.action)
         keys, size = jax.random.split(key, 3), self.hidden[-1]
         return IqnPolicy(
@@ -53,7 +51,7 @@ class Iqn(OffPolicy):
             Heads.init(keys[2], size, choices.heads, 1, self.dueling),
             choices,
             Risk(self.cvar, self.adaptive),
-            env if self.adaptive else None,
+            telling(env) if self.adaptive else None,
             self.looks,
         )
 

@@ -1,7 +1,7 @@
 """What all learners with a replay share: collect, keep, learn from what was kept, follow with a target."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..chance import Chance
 from ..env import Env, Spec
-from ..policy.values import in_precision, seen
+from ..policy.values import Precision, in_precision, seen
 from ..struct import struct
 from .replay import Replay, Rows, empty, raised, sample, stored
 from .rollout import Tally, mean, rollout, started
@@ -78,8 +78,8 @@ class OffPolicy:
     """layer norm in the networks"""
     normalise: bool = True
     """normalise observations by their running mean and variance"""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """what networks compute in; weights, targets and losses stay float32. bfloat16 pays on accelerators only"""
+    precision: Precision = "auto"
+    """what networks compute in: auto is bfloat16 on accelerators only. Weights, targets and losses stay float32"""
 
     def __post_init__(self) -> None:
         if min(self.worlds, self.length, self.learns, self.batch, self.steps, self.capacity) < 1:

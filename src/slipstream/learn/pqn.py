@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from ..chance import Chance
 from ..env import Box, Env, Spec
 from ..policy.nets import Normaliser
-from ..policy.values import Choices, Heads, QPolicy, Torso, seen
+from ..policy.values import Choices, Heads, Precision, QPolicy, Torso, in_precision, seen
 from ..struct import struct
 from .off_policy import Metrics, fallen, greedy_or_random
 from .returns import traced
@@ -51,6 +51,8 @@ class Pqn:
     scale: float = 1.0
     """on rewards"""
     normalise: bool = True
+    precision: Precision = "auto"
+    """what networks compute in: auto is bfloat16 on accelerators only. Weights, targets and losses stay float32"""
 
     def __post_init__(self) -> None:
         if min(self.worlds, self.length, self.epochs, self.minibatches) < 1:
@@ -99,17 +101,15 @@ class Pqn:
     def update(
         self, env: Env[Any], train: PqnState, share: Float[Array, ""], axis: str | None = None
     ) -> tuple[PqnState, Metrics, Tally]:
-        policy, choices = train.policy, train.policy.choices
+        policy = train.policy
         explore = fallen(self.explore, self.explore_end, share / self.explore_share)
 
         def act(observation: Array, chances: Chance, sight: Any = None) -> tuple[Array, Array, Chance]:
-            values = policy.values(policy.raw(policy.normaliser(observation)))
-            best = choices.best(values)
-            action, chances = greedy_or_random(best, chances, explore, choices.random, observation.ndim - 1)
-            return action, self._best(policy, values), chances
+            action, chances = self.choose(policy, observation, chances, explore)
+            return action, self._best(policy, self._values(policy, policy.normaliser(observation))), chances
 
         worlds, chances, moments, tally, _ = rollout(env, act, train.worlds, train.chances, self.length)
-        last = policy.values(policy.raw(policy.normaliser(noticed(env, worlds))))
+        last = self._values(policy, policy.normaliser(noticed(env, worlds)))
         best = jnp.concatenate([moments.log_prob, self._best(policy, last)[None]])
         target = traced(
             self.scale * moments.reward, best[1:], moments.terminated, moments.truncated, self.discount, self.trace
@@ -124,6 +124,18 @@ class Pqn:
         metrics |= {"reward": mean(moments.reward, moments.valid, axis), "explore": explore}
         train = PqnState(worlds, chances, policy, optimiser, key, train.updates + 1)
         return train, metrics, jax.lax.psum(tally, axis) if axis else tally
+
+    def choose(
+        self, policy: QPolicy, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray | None = None
+    ) -> Any:
+        """Exploring actions of all worlds and agents in one pass, and the streams that come after."""
+        best = policy.choices.best(self._values(policy, policy.normaliser(observation)))
+        return greedy_or_random(best, chances, explore, policy.choices.random, observation.ndim - 1)
+
+    def _values(self, policy: QPolicy, observation: Array) -> Array:
+        """Of normalised observations, what every choice is worth."""
+        policy, observation = in_precision((policy, observation), self.precision)
+        return policy.raw(observation)[..., 0].astype(jnp.float32)
 
     def _best(self, policy: QPolicy, values: Array) -> Array:
         """What the best action is worth; of several heads, their mean."""
@@ -141,7 +153,7 @@ class Pqn:
             observation, action, target, valid = (x[order] for x in rows)
 
             def loss(weights: Any) -> Any:
-                values = policy.having(weights).raw(observation)[..., 0]
+                values = self._values(policy.having(weights), observation)
                 parts = zip(policy.choices.split(values), policy.choices.numbers(action), strict=True)
                 off = jnp.stack([jnp.take_along_axis(part, a[:, None], 1)[:, 0] - target for part, a in parts])
                 total = jnp.sum(0.5 * jnp.mean(off**2, 0) * valid) / jnp.maximum(jnp.sum(valid), 1)

@@ -161,6 +161,10 @@ class Normaliser:
     def __call__(self, x: Float[Array, "*b"]) -> Float[Array, "*b"]:
         return jnp.clip((x - self.mean) * jax.lax.rsqrt(self.variance + 1e-6), -10.0, 10.0)
 
+    def undone(self, x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+        """What was seen before it was normalised, but for what was cut off."""
+        return x * jnp.sqrt(self.variance + 1e-6) + self.mean
+
     def seen(self, x: Float[Array, "..."], valid: Bool[Array, "..."], axis: str | None = None) -> "Normaliser":
         """What is known after also seeing the valid rows of `x`, on every device of the mesh axis."""
         weight = valid.astype(jnp.float32).reshape(valid.shape + (1,) * self.mean.ndim)

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..env import Box, Spec
-from ..struct import struct
+from ..struct import static, struct
 from .nets import Linear, Normaliser
-from .values import QUANTILES, Quantiles, Torso, middles, normed, through
+from .values import QUANTILES, Quantiles, Risk, Torso, middles, normed, through
 
 LOW, HIGH = -5.0, 1.0
 """Between which the logarithm of a spread stays."""
@@ -79,6 +79,8 @@ class PointPolicy:
     normaliser: Normaliser
     actor: Actor
     critics: tuple[Critic, ...]
+    risk: Risk | None = None  # which part of the returns the actor was to improve
+    task: Any = static(default=None)  # says how near things are, for a risk that adapts
 
     @property
     def weights(self) -> Any:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from .nets import Linear, Normaliser
 JOINT = 64
 """Combinations up to this many are one choice; beyond, every component of an action has a head of its own."""
 COSINES = 64
+Precision = Literal["auto", "float32", "bfloat16"]
+"""What networks compute in. A CPU only emulates bfloat16, so there `auto` is float32."""
 QUANTILES = 32
 """Of the returns of an action, where they are told."""
 
@@ -265,6 +267,13 @@ class Risk:
         return jnp.clip(part * count - jnp.arange(count), 0.0, 1.0) / (part * count)
 
 
+def telling(task: Any) -> Any:
+    """The task, which must say how near things are."""
+    if not hasattr(task, "nearness"):
+        raise ValueError("this task does not say how near things are; set learner.adaptive to 0")
+    return task
+
+
 @struct
 class QPolicy:
     """What every choice is worth; the best one is taken."""
@@ -362,6 +371,8 @@ def seen(policy: Any, spec: Spec, observation: Array, valid: Array, axis: str | 
 
 def in_precision(tree: Any, precision: str) -> Any:
     """Weights and inputs as the device computes with them; what is kept stays float32."""
+    if precision == "auto":
+        precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"
     if precision == "float32":
         return tree
     return jax.tree.map(lambda x: x.astype(precision) if x.dtype == jnp.float32 else x, tree)

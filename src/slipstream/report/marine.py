@@ -8,8 +8,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..dynamics.vessel import Hull
 from ..evaluate.episode import Episode
+from ..geometry import Vec2
 from ..tasks.marine import Marine
-from ..tasks.marine.encounter import AHEAD, ASIDE, CROSSING
+from ..tasks.marine.encounter import AHEAD, ASIDE, BOW, CROSSING, situation
+from ..tasks.marine.state import Thing
 from . import charts
 from .words import Section, Words
 
@@ -200,19 +202,23 @@ class Canvas:
         """Of the vessel that `k` yields to: where others meet it head on, and where they give way."""
         if now["duty"][k] <= 0.0 or not self.task.rules:
             return
-        gaps = np.linalg.norm(now["position"] - now["position"][k], axis=-1) + 1e6 * now["ended"]
+        gap, course = now["position"] - now["position"][k], now["velocity"]
+        others = Thing(Vec2(gap[:, 0], gap[:, 1]), Vec2(course[:, 0], course[:, 1]), np.zeros(len(gap)), ~now["ended"])
+        asks = np.asarray(situation(Vec2(*course[k][:2]), others))
+        gaps = np.where(asks, np.linalg.norm(gap, axis=-1), np.inf)
         gaps[k] = np.inf
         other = int(np.argmin(gaps))
+        if not np.isfinite(gaps[other]):
+            return
         way = now["velocity"][other][:2]
         way = way / max(float(np.linalg.norm(way)), 1e-6)
         side = np.array([-way[1], way[0]])
         back, front, left = CROSSING
-        boxes = ((0.0, AHEAD, -ASIDE, ASIDE), (back, front, 0.0, left))
-        for x0, x1, y0, y1 in boxes:
-            corners = [
-                now["position"][other][:2] + x * way + y * side for x, y in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))
-            ]
-            pen.polygon([tuple(self.at(corner)) for corner in corners], fill=(*ALARM, 26))
+        meeting = ((0.0, -ASIDE), (AHEAD, -ASIDE), (AHEAD, ASIDE), (0.0, ASIDE))
+        crossing = ((back, 0.0), (0.0, 0.0), (front, BOW * front), (front, left), (back, left))
+        for corners in (meeting, crossing):
+            places = [now["position"][other][:2] + x * way + y * side for x, y in corners]
+            pen.polygon([tuple(self.at(place)) for place in places], fill=(*ALARM, 26))
 
     def _vessel(self, pen: ImageDraw.ImageDraw, now: dict[str, np.ndarray], k: int, step: int) -> None:
         colour, gone = hue(k), bool(now["ended"][k])
