@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -238,6 +239,8 @@ class Evaluate:
     """of the starts; by default one that training never used"""
     changed: str = ""
     """settings of the task that differ from those trained with, such as vessels=7,buoys=8"""
+    scripts: bool = True
+    """whether the task's scripts fly the same worlds, to compare with"""
     settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
     json: bool = False
     """print one JSON object and nothing else on standard output"""
@@ -267,6 +270,7 @@ def evaluate(request: Evaluate) -> dict[str, Any]:
         return evaluation(
             run, request.plant, request.episodes, request.seed, request.checkpoint,
             watch=count.look, settings=request.settings, changes=read_changes(request.changed),
+            scripts=request.scripts,
         )  # fmt: skip
 
 
@@ -508,6 +512,8 @@ class Compare:
     """worlds each is scored on, for every seed"""
     steps: int = 0
     """of training, instead of each preset's"""
+    jobs: int = 0
+    """trainings at once, each with a core of its own; 0 is one for every core, and one at a time elsewhere"""
     json: bool = False
 
 
@@ -522,8 +528,8 @@ def command_compare(words: list[str]) -> int:
     for name in agents:
         if name not in COMPARISONS[request.name]:
             raise RequestError(f"'{name}' is not compared here{nearest(name, COMPARISONS[request.name])}")
-    if request.seeds < 1 or request.episodes < 1 or request.steps < 0:
-        raise RequestError("--seeds and --episodes must be at least 1, --steps not negative")
+    if request.seeds < 1 or request.episodes < 1 or min(request.steps, request.jobs) < 0:
+        raise RequestError("--seeds and --episodes must be at least 1, --steps and --jobs not negative")
     folder = request.folder or Path("runs") / f"compare-{request.name}"
     planned = {
         folder / name / f"seed-{seed}": replace(PRESETS[name], seed=seed, steps=request.steps or PRESETS[name].steps)
@@ -537,12 +543,11 @@ def command_compare(words: list[str]) -> int:
         if experiment.seed == 0:
             check(experiment)
     runs: dict[str, list[Run]] = {name: [] for name in agents}
-    for number, (path, experiment) in enumerate(planned.items(), 1):
-        say(f"{path.parent.name}, seed {experiment.seed} ({number} of {len(planned)})")
-        run = begun.get(path) or Run.create(path, experiment)
-        runs[path.parent.name].append(run)
-        if not completed(run, request.episodes):
-            return 1
+    for path, experiment in planned.items():
+        runs[path.parent.name].append(begun.get(path) or Run.create(path, experiment))
+    if not all_completed([run for some in runs.values() for run in some], request.episodes, request.jobs):
+        say("what is done is kept; the same command goes on")
+        return 1
     from .progress import Count
     from .report.compare import rows_of, write
 
@@ -562,20 +567,59 @@ def command_compare(words: list[str]) -> int:
     return 0
 
 
-def completed(run: Any, episodes: int) -> bool:
-    """Train what is left of a run, if any, and score it unless that was done; false if a person stopped it."""
-    from .training import trainer_of
+def all_completed(runs: list[Any], episodes: int, jobs: int) -> bool:
+    """Train and score what is not yet, several at once if one device is enough for each; false if not all could be."""
+    from .jobs import LOG, most, side_by_side
+    from .progress import Runs
 
-    experiment = run.experiment
-    total = trainer_of(experiment).updates * experiment.learner.samples
-    if (run.steps or [0])[-1] < total and not train(run, bool(run.steps))["finished"]:
-        return False
+    jobs = jobs or (most() if all(run.experiment.devices == 1 for run in runs) else 1)
+    if jobs == 1:
+        for number, run in enumerate(runs, 1):
+            say(f"{run.folder.parent.name}, {run.name} ({number} of {len(runs)})")
+            if not completed(run, episodes, scripts=run is runs[0]):
+                return False
+        return True
+    left = [run for run in runs if not scored_already(run, episodes, scripts=run is runs[0])]
+    steps = {run.folder: run.experiment.steps for run in left}
+    work = partial(completed_alone, episodes=episodes, with_scripts=runs[0].folder)
+    with Runs(f"{len(left)} runs, {jobs} at once", steps) as bar:
+        failed = side_by_side(list(steps), work, jobs, bar.look)
+    for folder in failed:
+        say(f"{folder} was not finished: {folder / LOG} says why")
+    return not failed
+
+
+def completed_alone(folder: Path, episodes: int, with_scripts: Path) -> int:
+    """In a process of its own: an exit code instead of a traceback."""
+    from .run import Run
+
+    return guarded(lambda _: 0 if completed(Run.open(folder), episodes, folder == with_scripts) else 1, [])
+
+
+def scored_already(run: Any, episodes: int, scripts: bool) -> bool:
+    """Whether the newest policy of a run, and if wanted the scripts, went through so many worlds no training had."""
     from .evaluate.episode import UNSEEN
 
     found = run.summaries().get("fast", {})
-    wanted = {"episodes": episodes, "checkpoint": run.steps[-1], "seed": UNSEEN}
-    if {name: found.get(name) for name in wanted} != wanted:
-        evaluate(Evaluate(run.folder, episodes=episodes, seed=UNSEEN))
+    wanted = {"episodes": episodes, "checkpoint": (run.steps or [0])[-1], "seed": UNSEEN}
+    same = {name: found.get(name) for name in wanted} == wanted
+    return trained_already(run) and same and ("baselines" in found or not scripts)
+
+
+def trained_already(run: Any) -> bool:
+    from .training import trainer_of
+
+    return (run.steps or [0])[-1] >= trainer_of(run.experiment).updates * run.experiment.learner.samples
+
+
+def completed(run: Any, episodes: int, scripts: bool) -> bool:
+    """Train what is left of a run, if any, and score it unless that was done; false if a person stopped it."""
+    if not trained_already(run) and not train(run, bool(run.steps))["finished"]:
+        return False
+    from .evaluate.episode import UNSEEN
+
+    if not scored_already(run, episodes, scripts):
+        evaluate(Evaluate(run.folder, episodes=episodes, seed=UNSEEN, scripts=scripts))
     return True
 
 

@@ -154,6 +154,14 @@ fast_learning: dict[str, Any] = {
 }  # fmt: skip
 """Many worlds, large batches and layer norm: what suits a batched simulator."""
 
+as_published: dict[str, Any] = {
+    "worlds": 8, "length": 4, "learns": 8, "batch": 64, "capacity": 1_000_000, "warmup": 2_000, "steps": 1,
+    "rate": 1e-4, "rate_end": 1.0, "copy": 2_500, "gradient_norm": 0.5, "norm": False, "normalise": False,
+    "explore": 0.6, "explore_end": 0.05, "explore_share": 0.25,
+}  # fmt: skip
+"""What the marine agents were published with: one small batch for every fourth step, and a target copied now and then.
+It wastes a simulator that steps thousands of vessels in the time of one batch."""
+
 large_returns: dict[str, Any] = fast_learning | {"width": 50.0}
 
 classic_choices: dict[str, Any] = {
@@ -201,6 +209,7 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
         steps=600_000,
     ),
     "marine": marine,
+    "marine-classic": replace(marine, learner=AcIqn(**as_published, twin=False, noise=0.0), steps=6_000_000),
     "marine-sac": replace(marine, learner=Sac(**fast_learning)),
     "marine-td3": replace(marine, learner=Td3(**fast_learning)),
     "marine-ddpg": replace(marine, learner=Ddpg(**fast_learning)),

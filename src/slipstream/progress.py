@@ -3,11 +3,12 @@
 import math
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from .training import Look
@@ -107,3 +108,29 @@ class Count(Live):
         """The same for work in several parts."""
         if self.live:
             self.progress.update(self.task, completed=done, total=total, tell=f"{what}: {done} of {total}")
+
+
+class Runs(Live):
+    """A bar for many runs at once: how far all of them are, and which are under way."""
+
+    def __init__(self, name: str, steps: dict[Path, int]) -> None:
+        console = Console(stderr=True)
+        self.live, self.steps, self.done = console.is_terminal, steps, -1
+        columns = TextColumn("{task.description}"), BarColumn(24), TellColumn(), TimeElapsedColumn()
+        self.progress = Progress(*columns, console=console)
+        self.task = self.progress.add_task(name, total=sum(steps.values()), tell="")
+
+    def look(self, done: int, active: list[tuple[Path, int]]) -> None:
+        """`active` are the folders under way and their steps."""
+        parts = [
+            f"{folder.parent.name}/{folder.name} {100 * min(step / self.steps[folder], 1.0):.0f} %"
+            for folder, step in active
+        ]
+        text = " · ".join([f"{done} of {len(self.steps)} done", *parts])
+        if self.live:
+            # Runs come in the order of `steps`, so what is done and under way is its beginning.
+            behind = sum(list(self.steps.values())[: done + len(active)]) - sum(self.steps[f] for f, _ in active)
+            self.progress.update(self.task, completed=behind + sum(step for _, step in active), tell=text)
+        elif done != self.done:
+            self.done = done
+            print(text, file=sys.stderr, flush=True)

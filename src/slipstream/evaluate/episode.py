@@ -278,10 +278,12 @@ def evaluate(
     watch: Callable[[int, int], None] = lambda ended, episodes: None,
     settings: PlantSettings = PlantSettings(),
     changes: Mapping[str, Any] = MappingProxyType({}),
+    scripts: bool = True,
 ) -> dict[str, Any]:
     """Score a run on a plant by so many worlds, or by as many as take minutes; writes episodes and summary.json.
 
     With `changes` the task is another than the one trained on, and its results stand beside those of that one.
+    With `scripts` those of the task fly the same worlds.
     """
     if plant not in PLANTS:
         raise PlantError(f"the plant '{plant}' cannot be used here")
@@ -322,7 +324,7 @@ def evaluate(
     beside = {
         name: fly(task, scripted_pilot(script), flown_by, worlds, seed, 1, watch).figures
         for name, script in task.baselines().items()
-        if not flown_by.width  # one that flies a few at a time has no hours for scripts
+        if scripts and not flown_by.width  # one that flies a few at a time has no hours for scripts
     }
     if beside:
         # The same worlds, flown by scripts.

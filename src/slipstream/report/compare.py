@@ -48,11 +48,11 @@ COMMON = ("success_rate", "score_mean")
 
 
 def rows_of(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
-    """One row for each agent, best first, then the scripts; figures are means over the runs of an agent."""
-    rows = []
+    """One row for each agent, best first, then the scripts, which only the first run has flown; means over runs."""
+    summary = next(iter(runs.values()))[0].summaries()["fast"]
+    keys, rows = keys_of(summary), []
     for name, some in runs.items():
-        found = [run.summaries()["fast"] for run in some]
-        keys, last = keys_of(found[0]), [run.metrics[-1] for run in some]
+        found, last = [run.summaries()["fast"] for run in some], [run.metrics[-1] for run in some]
         seeds = [{key: one.get(key) for key in keys} for one in found]
         rows.append(
             {
@@ -63,9 +63,7 @@ def rows_of(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
                 "rate": (mean([row.get("steps_per_second") for row in last]) or 0.0) * found[0]["agents"],
             }
         )
-    summary = next(iter(runs.values()))[0].summaries()["fast"]
-    first = keys_of(summary)[0]
-    rows.sort(key=lambda row: -(row["figures"][first] or 0.0))
+    rows.sort(key=lambda row: -(row["figures"][keys[0]] or 0.0))
     scripts = summary.get("baselines") or {}
     return rows + [{"name": name, "figures": found, "seeds": [], "script": True} for name, found in scripts.items()]
 

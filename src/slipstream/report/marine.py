@@ -2,6 +2,7 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
@@ -203,8 +204,9 @@ class Canvas:
         if now["duty"][k] <= 0.0 or not self.task.rules:
             return
         gap, course = now["position"] - now["position"][k], now["velocity"]
-        others = Thing(Vec2(gap[:, 0], gap[:, 1]), Vec2(course[:, 0], course[:, 1]), np.zeros(len(gap)), ~now["ended"])
-        asks = np.asarray(situation(Vec2(*course[k][:2]), others))
+        place, way = (Vec2(*jnp.asarray(x[:, :2], jnp.float32).T) for x in (gap, course))
+        others = Thing(place, way, jnp.zeros(len(gap)), jnp.asarray(~now["ended"]))
+        asks = np.asarray(situation(Vec2(*map(jnp.float32, course[k][:2])), others))
         gaps = np.where(asks, np.linalg.norm(gap, axis=-1), np.inf)
         gaps[k] = np.inf
         other = int(np.argmin(gaps))

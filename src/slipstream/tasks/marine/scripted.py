@@ -1,16 +1,16 @@
-"""Classical navigation on the same worlds: a potential field, and reciprocal velocity obstacles."""
+"""Classical navigation on the same worlds: a potential field, velocity obstacles, and predictive control."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...dynamics.vessel import Boat, Hull, wrapped
+from ...dynamics.vessel import Boat, Dot, Hull, wrapped
 from ...geometry import Scalar, Vec2
-from .sensing import nearest
 from .state import LEVELS, THRUST_RATE, MarineState, Thing
 
 HEADINGS, SPEEDS, HORIZON = 24, (1.0, 0.6, 0.25), 12.0
@@ -21,7 +21,7 @@ def potential_field(task: Any, state: MarineState) -> Array:
     boat, hull = state.body, task.hull
     gap = state.world.goal - boat.position
     wish = gap * (1.0 / jnp.maximum(gap.norm(), 1e-3))
-    for thing in nearest(task.things(state, boat), task.slots, task.reach):
+    for thing in task.sensed(state):
         away = thing.gap.norm()
         room = jnp.maximum(away - thing.radius - hull.radius, 0.3)
         push = jnp.where(thing.there & (room < 8.0), 4.0 * (1.0 / room - 1.0 / 8.0), 0.0)
@@ -43,7 +43,7 @@ def velocity_obstacles(task: Any, state: MarineState) -> Array:
     turn, speed = (jnp.asarray(x).reshape(-1, *[1] * heading.ndim) for x in pairs.T)
     tried = Vec2(speed * jnp.cos(heading + turn), speed * jnp.sin(heading + turn))
     price = (tried - wish).norm()
-    for thing in nearest(task.things(state, boat), task.slots, task.reach):
+    for thing in task.sensed(state):
         price = price + jnp.where(thing.there, 12.0 / time_to_meet(boat, hull.radius, thing, tried), 0.0)
     best = jnp.argmin(price, 0)[None]
     chosen = [jnp.take_along_axis(part, best, 0)[0] for part in (tried.x, tried.y)]
@@ -64,6 +64,56 @@ def time_to_meet(boat: Boat, radius: float, thing: Thing, velocity: Vec2) -> Sca
     # Already too near: only velocities that lead away are good.
     soon = jnp.where(c < 0.0, jnp.where(b > 0.0, 0.1, 2.0 * HORIZON), soon)
     return jnp.where(soon > HORIZON, jnp.inf, jnp.maximum(soon, 0.1))
+
+
+def predictive_control(task: Any, state: MarineState) -> Array:
+    """The first action of the best plan, foreseen by the vessel's own equations while all others keep their courses.
+
+    A plan is an action that is kept for a while; then thrusters stay as they are, and a point goes straight on.
+    """
+    boat, hull = state.body, task.hull
+    levels = LEVELS[type(hull)]
+    plans = np.array([(x, y, time) for x in levels for y in levels for time in KEPT])
+    # An axis of plans before that of the vessels.
+    left, right, kept = (jnp.asarray(x, jnp.float32).reshape(-1, *[1] * jnp.ndim(boat.yaw)) for x in plans.T)
+    things = task.sensed(state)
+    # A point knows how much of its velocity is the water's; a hull takes it to be still.
+    flow = boat.course * 0.0 if isinstance(hull, Hull) else (boat.velocity - Vec2(boat.left, 0.0)).turned(boat.yaw)
+    start = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(plans), *jnp.shape(x))), boat)
+
+    def ahead(carry: tuple[Boat, Scalar, Scalar], time: Scalar) -> tuple[tuple[Boat, Scalar, Scalar], None]:
+        there, price, least = carry
+        going = time < kept
+        rest = 0.0 if isinstance(hull, Hull) else 1.0
+        there = sailed(hull, there, Vec2(jnp.where(going, left, rest), jnp.where(going, right, 0.0)), flow, STRIDE)
+        way = there.position - boat.position
+        for thing in things:
+            room = (thing.gap + thing.course * (time + STRIDE) - way).norm() - thing.radius - hull.radius
+            # What is near in time weighs more: there will be other plans.
+            near = jnp.maximum(ROOM - room, 0.0) * jnp.exp(-0.15 * time)
+            price = price + jnp.where(thing.there, FEAR * STRIDE * near, 0.0)
+        least = jnp.minimum(least, (state.world.goal - there.position).norm())
+        return (there, price + STRIDE / FORESIGHT * least, least), None
+
+    nothing = jnp.zeros(start.yaw.shape)
+    times = jnp.arange(0.0, FORESIGHT, STRIDE)
+    (_, price, least), _ = jax.lax.scan(ahead, (start, nothing, nothing + 1e3), times)
+    best = jnp.argmin(price + least, 0)[None]
+    sent = [jnp.take_along_axis(jnp.broadcast_to(x, price.shape), best, 0)[0] for x in (left, right)]
+    return chosen(task, Vec2(*sent))
+
+
+KEPT, FORESIGHT, STRIDE = (0.5, 1.5, 3.0), 8.0, 0.25
+"""Seconds for which a plan's action may be kept, that are foreseen, and of a step of foresight."""
+ROOM, FEAR = 2.5, 20.0
+"""Metres to keep from others, and what a metre less is worth in a second."""
+
+
+def sailed(hull: Hull | Dot, boat: Boat, told: Vec2, flow: Vec2, dt: float) -> Boat:
+    """The vessel after `dt` in water that moves like that."""
+    if isinstance(hull, Hull):
+        return hull.step(hull.throttled(boat, THRUST_RATE * dt * told.x, THRUST_RATE * dt * told.y), flow, dt)
+    return hull.step(boat, hull.acceleration * told.x, hull.turn * told.y, flow, dt)
 
 
 def steered(task: Any, boat: Boat, wish: Vec2) -> Array:
@@ -97,4 +147,5 @@ def chosen(task: Any, sent: Vec2) -> Array:
 
 BASELINES: dict[str, Callable[[Any, MarineState], Array]] = {
     "potential field": potential_field, "velocity obstacles": velocity_obstacles,
+    "predictive control": predictive_control,
 }  # fmt: skip

@@ -276,22 +276,25 @@ class Marine:
         parts = [goal.x * 0.05, goal.y * 0.05, boat.velocity.x * 0.5, boat.velocity.y * 0.5]
         if isinstance(self.hull, Hull):
             parts += [boat.yaw_rate, boat.left * 1e-3, boat.right * 1e-3]
-        things = self.things(state, boat)
         if self.sensing == "sonar":
-            parts += sonar(things, boat.yaw, BEAMS, BEAM_WIDTH, self.reach)
+            parts += sonar(self.things(state, boat), boat.yaw, BEAMS, BEAM_WIDTH, self.reach)
         else:
-            chance = state.chance.fork(0x0B5E)
-            if self.vessels > 1:
-                chance = jax.vmap(chance.fork)(jnp.arange(self.vessels, dtype=jnp.uint32))
-            measured = []
-            for thing in nearest(things, self.slots, self.reach):
-                thing, chance = self._measured(thing, chance)
-                measured.append(thing)
-            # Drawn once: fused into what is told, noise would be computed anew for every number.
-            for thing in jax.lax.optimization_barrier(measured):
+            for thing in self.sensed(state):
                 parts += told(thing, boat, self.hull.radius, sin, cos)
         shape = jnp.shape(boat.yaw)
         return joined([jnp.broadcast_to(part, shape) for part in parts])
+
+    def sensed(self, state: MarineState) -> list[Thing]:
+        """The nearest things of each vessel, as its sensors measure them."""
+        chance = state.chance.fork(0x0B5E)
+        if self.vessels > 1:
+            chance = jax.vmap(chance.fork)(jnp.arange(self.vessels, dtype=jnp.uint32))
+        measured = []
+        for thing in nearest(self.things(state, state.body), self.slots, self.reach):
+            thing, chance = self._measured(thing, chance)
+            measured.append(thing)
+        # Drawn once: fused into what is told, noise would be computed anew for every number.
+        return jax.lax.optimization_barrier(measured)
 
     def _measured(self, thing: Thing, chance: Chance) -> tuple[Thing, Chance]:
         blur = partial(blurred, noise=self.noise)
