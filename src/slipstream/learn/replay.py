@@ -98,12 +98,19 @@ def stored(replay: Replay, moments: Moment, head: Int[Array, ""], top: Float[Arr
 
 def raised(tree: Float[Array, "w n"], world: Int[Array, "b"], leaf: Int[Array, "b"], priority: Array) -> Array:
     """The tree with new priorities of some leaves."""
-    place = leaf + tree.shape[1] // 2
-    tree = tree.at[world, place].set(priority)
-    for _ in range((tree.shape[1] // 2).bit_length() - 1):
+
+    def up(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        tree, place = carry
         place = place // 2
-        tree = tree.at[world, place].set(tree[world, 2 * place] + tree[world, 2 * place + 1])
-    return tree
+        return tree.at[world, place].set(tree[world, 2 * place] + tree[world, 2 * place + 1]), place
+
+    place = leaf + tree.shape[1] // 2
+    return jax.lax.fori_loop(0, levels(tree), up, (tree.at[world, place].set(priority), place))[0]
+
+
+def levels(tree: Float[Array, "w n"]) -> int:
+    """Of a tree, below its root."""
+    return (tree.shape[1] // 2).bit_length() - 1
 
 
 def descended(tree: Float[Array, "w n"], draw: Float[Array, "b"]) -> tuple[Int[Array, "b"], Int[Array, "b"], Array]:
@@ -112,14 +119,17 @@ def descended(tree: Float[Array, "w n"], draw: Float[Array, "b"]) -> tuple[Int[A
     total = jnp.maximum(totals[-1], 1e-9)
     at = draw * total
     world = jnp.minimum(jnp.searchsorted(totals, at, side="right"), tree.shape[0] - 1)
-    rest = at - (totals[world] - tree[world, 1])
-    place = jnp.ones_like(world)
-    for _ in range((tree.shape[1] // 2).bit_length() - 1):
+
+    # A loop, since XLA would compute a level written out as often as there are ways down to it.
+    def down(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, place = carry
         left = tree[world, 2 * place]
         # Rounding must not lead into a branch that has nothing.
         right = (rest >= left) & (tree[world, 2 * place + 1] > 0.0)
-        rest = jnp.where(right, rest - left, rest)
-        place = 2 * place + right
+        return jnp.where(right, rest - left, rest), 2 * place + right
+
+    rest = at - (totals[world] - tree[world, 1])
+    _, place = jax.lax.fori_loop(0, levels(tree), down, (rest, jnp.ones_like(world)))
     return world, place - tree.shape[1] // 2, tree[world, place] / total
 
 
