@@ -5,7 +5,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -73,14 +73,18 @@ class Flown:
 
 @dataclass(frozen=True)
 class Pilot:
-    """Who decides for all worlds of an evaluation: what to make of pictures, and what to do."""
+    """Who decides for all worlds of an evaluation: what to make of pictures, and what to do.
 
-    see: Callable[[Any], Any]
+    Each is told the policy, which is data: programs are the same for all policies of a kind, and are compiled once.
+    """
+
+    see: Callable[[Any, Any], Any]
     """sights of states; None without a camera"""
-    choose: Callable[[Any, Any, Any], Any]
+    choose: Callable[[Any, Any, Any, Any], Any]
     """actions by states, sights, and the age of those"""
-    expect: Callable[[Any, Any], dict[str, Any]] = lambda states, actions: {}
+    expect: Callable[[Any, Any, Any], dict[str, Any]] = lambda policy, states, actions: {}
     """what it expects of its actions, for the record"""
+    policy: Any = None
 
 
 @runtime_checkable
@@ -96,25 +100,25 @@ def trained_pilot(task: Task, policy: Any) -> Pilot:
     """A policy, without exploring."""
     spec = task.spec
 
-    def see(states: Any) -> Any:
+    def see(policy: Any, states: Any) -> Any:
         return policy.see(jax.vmap(task.picture)(states)) if isinstance(task, Seeing) and spec.frame else None
 
-    def choose(states: Any, sight: Any, age: Any) -> Any:
+    def choose(policy: Any, states: Any, sight: Any, age: Any) -> Any:
         observation = jax.vmap(task.observe)(states)
         if sight is not None:
             observation = aged(observation, states, age, spec.interval)
         return policy.act(observation, None, sight)[0]
 
-    def expect(states: Any, actions: Any) -> dict[str, Any]:
+    def expect(policy: Any, states: Any, actions: Any) -> dict[str, Any]:
         returns = policy.returns(jax.vmap(task.observe)(states), actions) if isinstance(policy, Expecting) else None
         return {} if returns is None else {"returns": returns}
 
-    return Pilot(see, choose, expect)
+    return Pilot(see, choose, expect, policy)
 
 
 def scripted_pilot(script: Callable[[Any], Any]) -> Pilot:
     """A script of the task, a function of one world."""
-    return Pilot(lambda states: None, lambda states, sight, age: jax.vmap(script)(states))
+    return Pilot(lambda policy, states: None, lambda policy, states, sight, age: jax.vmap(script)(states))
 
 
 @dataclass(frozen=True)
@@ -133,31 +137,31 @@ class Flyer:
     def begin(self) -> Callable[..., Any]:
         """From states and what the plant sees to the first commands."""
 
-        def begin(states: Any, seen: Any) -> Any:
-            sight = self.pilot.see(states)
-            commanded, commands, expected = self._decide(states, seen, sight, 0)
+        def begin(policy: Any, states: Any, seen: Any) -> Any:
+            sight = self.pilot.see(policy, states)
+            commanded, commands, expected = self._decide(policy, states, seen, sight, 0)
             return commanded, commands, sight, self._record(states) | expected
 
-        return jax.jit(begin)
+        return partial(jax.jit(begin), self.pilot.policy)
 
     @cached_property
     def turn(self) -> Callable[..., Any]:
         """From where the plant has brought the bodies to the next commands: one call, since some keep real time."""
 
-        def turn(commanded: Any, bodies: Any, seen: Any, sight: Any, age: Any, look: bool) -> Any:
+        def turn(policy: Any, commanded: Any, bodies: Any, seen: Any, sight: Any, age: Any, look: bool) -> Any:
             states = self._score(commanded, bodies)
-            sight = self.pilot.see(states) if look else sight
-            commanded, commands, expected = self._decide(states, seen, sight, age)
+            sight = self.pilot.see(policy, states) if look else sight
+            commanded, commands, expected = self._decide(policy, states, seen, sight, age)
             return commanded, commands, sight, self._record(states) | expected, states.ended
 
-        return jax.jit(turn, static_argnames="look")
+        return partial(jax.jit(turn, static_argnames="look"), self.pilot.policy)
 
-    def _decide(self, states: Any, seen: Any, sight: Any, age: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def _decide(self, policy: Any, states: Any, seen: Any, sight: Any, age: Any) -> tuple[Any, Any, dict[str, Any]]:
         # The pilot flies by what the plant's sensors say; what is judged is where the bodies are.
         believed = replace(states, body=seen)
-        actions = self.pilot.choose(believed, sight, age)
+        actions = self.pilot.choose(policy, believed, sight, age)
         commanded, commands = jax.vmap(self.task.command)(believed, actions)
-        expected = self.pilot.expect(*jax.tree.map(lambda x: x[: self.keep], (believed, actions)))
+        expected = self.pilot.expect(policy, *jax.tree.map(lambda x: x[: self.keep], (believed, actions)))
         # An episode that has ended stays as it ended, so that its figures are those of its end.
         return self._kept(states, replace(commanded, body=states.body)), commands, expected
 
