@@ -91,6 +91,23 @@ def test_different_seeds_give_different_worlds():
     assert abs(np.mean(a * b) * 12) < 5 / np.sqrt(a.size)
 
 
+def test_forks_of_one_branch_do_not_overlap_after_further_draws():
+    def numbers(world):
+        chance, rows = Chance.of(5, world), []
+        for _ in range(4):
+            own, row = chance.fork(3), []
+            for _ in range(4):
+                number, own = own.uniform()
+                row.append(number)
+            rows.append(jnp.stack(row))
+            chance = chance.word()[1]
+        return jnp.stack(rows).reshape(-1)
+
+    drawn = np.asarray(jax.vmap(numbers)(jnp.arange(4000)))
+    correlation = np.corrcoef(drawn.T) - np.eye(16)
+    assert np.abs(correlation).max() < 0.08
+
+
 def test_a_fork_is_independent_of_its_stem():
     def pair(world):
         chance = Chance.of(0, world)

@@ -82,9 +82,13 @@ class Chance:
         return bell(bits) * scale, after
 
     def fork(self, branch: Index) -> "Chance":
-        """A stream of its own for a part of the world, such as one agent; this one is not advanced."""
+        """A stream of its own for a part of the world, such as one agent; this one is not advanced.
+
+        Of the same branch it is another after every draw, and does not overlap with those before it.
+        """
         branch = mix(jnp.asarray(branch, jnp.uint32) + jnp.uint32(0xC2B2AE35))
-        return replace(self, stream=mix(self.stream ^ branch), salt=mix(self.salt + branch))
+        salt = mix(self.salt + branch + self.drawn * jnp.uint32(0x632BE5AB))
+        return Chance(mix(self.stream ^ branch), salt, jnp.zeros_like(self.drawn))
 
     def integer(self, count: int) -> tuple[Int[Array, ""], "Chance"]:
         """A whole number in [0, count), as int32."""

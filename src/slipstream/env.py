@@ -159,7 +159,7 @@ def each(agents: int, function: F) -> F:
 
 def prepare(env: Env[S], state: S) -> Fresh[S]:
     """The starts there would be if all ended now: of streams of their own, so that they may be drawn ahead."""
-    chance = state.chance.fork(state.chance.drawn)
+    chance = state.chance.fork(0)
     fresh = env.reset(chance)
     return Fresh(fresh, env.newcomers(chance.fork(1), state) if isinstance(env, Rejoining) else None)
 

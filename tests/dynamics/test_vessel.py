@@ -35,7 +35,7 @@ def test_a_turning_vessel_without_drag_goes_straight_on_unless_turns_count_twice
     free = {"drag": (0.0, 0.0, 0.0), "square_drag": (0.0, 0.0, 0.0), "added": (0.0, 0.0, 0.0)}
     courses = []
     for twice in (False, True):
-        hull, boat = Hull(**free, turned_twice=twice), Boat.at(STILL, jnp.float32(0.0))
+        hull, boat = Hull(**free, published=twice), Boat.at(STILL, jnp.float32(0.0))
         boat = replace(boat, velocity=Vec2(jnp.float32(2.0), jnp.float32(0.0)), yaw_rate=jnp.float32(0.5))
         for _ in range(40):
             boat = hull.step(boat, STILL, 0.05)

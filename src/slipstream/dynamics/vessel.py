@@ -49,8 +49,8 @@ class Hull:
     max_thrust: float = 1000.0
     radius: float = 2.795
     """of the circle around it that counts as the vessel"""
-    turned_twice: bool = False
-    """as in the original, where the frame turns under the velocity and the equations turn the velocity once more"""
+    published: bool = False
+    """as in the original, where turns count twice: the frame turns under the velocity, and so do the equations"""
 
     @property
     def top_speed(self) -> float:
@@ -74,25 +74,29 @@ class Hull:
         with the added masses on the left; drag and what the added masses do in turns go by the speed through the water.
         """
         s, c = sin_cos(boat.yaw)
-        velocity, flow, r = boat.velocity, current.rotated(-s, c), boat.yaw_rate
+        velocity, yaw_rate = self._pushed(boat, current.rotated(-s, c), dt)
+        if not self.published:
+            place = boat.position + boat.velocity.rotated(s, c) * dt
+            yaw = wrapped(boat.yaw + dt * boat.yaw_rate)
+            return replace(boat, position=place, yaw=yaw, velocity=velocity, yaw_rate=yaw_rate)
+        # Speed first, then place: what is observed in the original is one step older than where it is observed.
+        angle = dt * yaw_rate
+        back = angle * (angle * angle * (1.0 / 6.0) - 1.0), 1.0 - 0.5 * angle * angle
         place = boat.position + velocity.rotated(s, c) * dt
-        if self.turned_twice:
-            angle = dt * r
-            back = angle * (angle * angle * (1.0 / 6.0) - 1.0), 1.0 - 0.5 * angle * angle
-            velocity, flow = velocity.rotated(*back), flow.rotated(*back)
-        u, v = velocity.x, velocity.y
+        return replace(
+            boat, position=place, yaw=wrapped(boat.yaw + angle), velocity=velocity.rotated(*back), yaw_rate=yaw_rate
+        )
+
+    def _pushed(self, boat: Boat, flow: Vec2, dt: float) -> tuple[Vec2, Scalar]:
+        """Velocity and turn after `dt` of thrust, drag and inertia; `flow` is the water's, forward and left."""
+        u, v, r = boat.velocity.x, boat.velocity.y, boat.yaw_rate
         x, y = u - flow.x, v - flow.y
         (more_x, more_y, more_r), (dx, dy, dr), (qx, qy, qr) = self.added, self.drag, self.square_drag
         surge = boat.left + boat.right + self.mass * v * r + more_y * y * r - (dx + qx * jnp.abs(x)) * x
         sway = -self.mass * u * r - more_x * x * r - (dy + qy * jnp.abs(y)) * y
         turn = self.lever * (boat.right - boat.left) + (more_x - more_y) * x * y - (dr + qr * jnp.abs(r)) * r
-        return replace(
-            boat,
-            position=place,
-            yaw=wrapped(boat.yaw + dt * r),
-            velocity=Vec2(u + dt * surge / (self.mass + more_x), v + dt * sway / (self.mass + more_y)),
-            yaw_rate=r + dt * turn / (self.inertia + more_r),
-        )
+        velocity = Vec2(u + dt * surge / (self.mass + more_x), v + dt * sway / (self.mass + more_y))
+        return velocity, r + dt * turn / (self.inertia + more_r)
 
 
 @dataclass(frozen=True)

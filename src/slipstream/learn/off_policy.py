@@ -285,7 +285,7 @@ def greedy_or_random(
 
     def one(best: Array, chance: Chance) -> tuple[Array, Chance]:
         # The same stream for `hold` steps gives the same dice and the same action, and nothing has to be kept.
-        same = replace(chance.fork(chance.drawn // jnp.uint32(hold)), drawn=jnp.uint32(0))
+        same = replace(chance, drawn=chance.drawn // jnp.uint32(hold)).fork(0)
         other, same = draw(same)
         dice, _ = same.uniform()
         return jnp.where(dice < explore, other.astype(best.dtype), best), chance.word()[1]

@@ -42,6 +42,12 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+def powers(low: float, high: float) -> list[float]:
+    """Ones, twos and fives of every decade between `low` and `high`."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [x for k in decades for x in (1 * 10.0**k, 2 * 10.0**k, 5 * 10.0**k) if low <= x <= high]
+
+
 def label(value: float) -> str:
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
@@ -52,10 +58,13 @@ def label(value: float) -> str:
 class Axes:
     """A frame with ticks, and the map from data to the page."""
 
-    def __init__(self, x: tuple[float, float], y: tuple[float, float], x_name: str, y_name: str) -> None:
-        self.x_range, self.y_range = widened(*x), widened(*y)
+    def __init__(
+        self, x: tuple[float, float], y: tuple[float, float], x_name: str, y_name: str, decades: bool = False
+    ) -> None:
+        """With `decades`, equal distances along x are equal factors."""
+        self.x_range, self.y_range, self.decades = widened(*x), widened(*y), decades
         self.parts: list[str] = []
-        for value in ticks(*self.x_range):
+        for value in powers(*self.x_range) if decades else ticks(*self.x_range):
             px = self.px(value)
             self.parts.append(f'<line x1="{px:.1f}" x2="{px:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="grid"/>')
             self.parts.append(f'<text x="{px:.1f}" y="{HEIGHT - BOTTOM + 16}" class="tick mid">{label(value)}</text>')
@@ -70,6 +79,8 @@ class Axes:
 
     def px(self, x: float) -> float:
         low, high = self.x_range
+        if self.decades:
+            low, high, x = math.log(low), math.log(high), math.log(max(x, low))
         return LEFT + (x - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 
     def py(self, y: float) -> float:
@@ -107,15 +118,16 @@ def lines(
     y_name: str,
     y_range: tuple[float, float] | None = None,
     spread: tuple[Sequence[float], Sequence[float | None]] | None = None,
+    decades: bool = False,
 ) -> str:
-    """Curves over a common axis; `spread` is a band around the first one."""
+    """Curves over a common axis, by `decades` if they differ by factors; `spread` is a band around the first one."""
     points = {
         name: [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)]
         for name, (xs, ys) in series.items()
     }
     everything = [p for curve in points.values() for p in curve] or [(0.0, 0.0), (1.0, 1.0)]
     xs, ys = [p[0] for p in everything], [p[1] for p in everything]
-    axes = Axes((min(xs), max(xs)), y_range or (min(ys), max(ys)), x_name, y_name)
+    axes = Axes((min(xs), max(xs)), y_range or (min(ys), max(ys)), x_name, y_name, decades and min(xs) > 0.0)
     first = next(iter(points.values()))
     if spread is not None and first:
         around = {x: s for x, s in zip(*spread, strict=True) if s is not None and math.isfinite(s)}
@@ -123,13 +135,24 @@ def lines(
         lower = [(x, y - around.get(x, 0.0)) for x, y in reversed(first)]
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in upper + lower)
         axes.parts.append(f'<polygon points="{path}" fill="{ACCENT}" opacity="0.15"/>')
-    for (name, curve), colour in zip(points.items(), cycle(COLOURS), strict=False):
+    for curve, colour in zip(points.values(), cycle(COLOURS), strict=False):
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in curve)
         axes.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        if len(points) > 1:
-            y = TOP + 14 + 16 * list(points).index(name)
-            axes.parts.append(f'<text x="{LEFT + 10}" y="{y}" class="tick" fill="{colour}">{escape(name)}</text>')
+    if len(points) > 1:
+        axes.parts.append(legend(list(points)))
     return axes.svg()
+
+
+def legend(names: list[str]) -> str:
+    """Which colour is whose, in the lower right corner, where curves that rise leave room."""
+    wide, tall = 8 * max(map(len, names)) + 34, 16 * len(names) + 8
+    left, top = WIDTH - RIGHT - wide - 6, HEIGHT - BOTTOM - tall - 6
+    parts = [f'<rect x="{left}" y="{top}" width="{wide}" height="{tall}" rx="4" fill="#fff" opacity="0.8"/>']
+    for k, (name, colour) in enumerate(zip(names, cycle(COLOURS), strict=False)):
+        y = top + 16 * k + 12
+        parts.append(f'<line x1="{left + 6}" x2="{left + 22}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="3"/>')
+        parts.append(f'<text x="{left + 28}" y="{y + 4}" class="tick">{escape(name)}</text>')
+    return "".join(parts)
 
 
 def histogram(values: np.ndarray, x_name: str, y_name: str, bins: int = 30) -> str:

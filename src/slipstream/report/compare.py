@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .. import __version__
 from ..evaluate.episode import Episode
+from ..experiment import LEARNERS, name_of
 from ..run import Run, write_text
 from ..tasks.marine import Marine
 from . import charts, marine
@@ -22,16 +23,19 @@ from .video import FPS, encode
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ name }} compared · Slipstream</title><style>{{ style }}
-td.best{font-weight:700;color:#15803d}tr.script td:first-child{color:#64748b}</style></head><body><main>
+td.best{font-weight:700;color:#15803d}tr.script td:first-child{color:#64748b}
+td{vertical-align:top;white-space:nowrap}td small{display:block;font-weight:400;color:#64748b}</style></head>
+<body><main>
 <h1>{{ name }} compared</h1>
 <p class="lead">{{ task|capitalize }}. {{ agents }} agents{% if seeds > 1 %}, {{ seeds }} seeds each{% endif %}, and \
 {{ scripts }} scripts on the same {{ worlds }} worlds that none was trained on.</p>
 <section><h2>How they do</h2><table><tr><th></th>{% for key in keys %}<th>{{ key.replace("_", " ") }}</th>{% endfor %}\
 <th>training</th><th>samples a second</th></tr>
-{% for row in rows %}<tr{% if row.script %} class="script"{% endif %}><td>{{ row.name }}</td>\
+{% for row in rows %}<tr{% if row.script %} class="script"{% endif %}><td>\
+{{ row.title }}{% if row.title != row.name %}<small>{{ row.name }}</small>{% endif %}</td>\
 {% for key in keys %}<td{% if row.best == key %} class="best"{% endif %}>{{ row.cells[key] }}</td>{% endfor %}\
 <td>{{ row.time }}</td><td>{{ row.rate }}</td></tr>{% endfor %}</table>
-<p class="note">{% if seeds > 1 %}Mean over seeds, and in brackets the lowest and the highest of them. {% endif %}\
+<p class="note">{% if seeds > 1 %}Mean over seeds, and below it the lowest and the highest of them. {% endif %}\
 Training is wall time of one seed; samples are steps of one agent, learning included.</p></section>
 <section><h2>How they learned</h2><div class="two">{% for curve in curves %}<div>{{ curve }}</div>{% endfor %}</div>
 <p class="note">Successes during training, with exploration, while worlds grow harder.</p></section>
@@ -80,9 +84,23 @@ def keys_of(summary: dict[str, Any]) -> list[str]:
 
 
 def cell(row: dict[str, Any], key: str) -> str:
+    """The mean, and below it the range over seeds."""
     values = [one[key] for one in row["seeds"] if one.get(key) is not None]
-    text = shown(row["figures"].get(key))
-    return f"{text} ({shown(min(values))} to {shown(max(values))})" if len(values) > 1 else text
+    text = Markup("{}").format(figure(row["figures"].get(key)))
+    if len(values) > 1:
+        text += Markup("<small>{} to {}</small>").format(figure(min(values)), figure(max(values)))
+    return text
+
+
+def figure(value: float | None) -> str:
+    """As many digits as can be read at a glance, the same for all of a size."""
+    return shown(value) if value is None else f"{value:.{3 if abs(value) < 1.0 else 2 if abs(value) < 10.0 else 1}f}"
+
+
+def titles_of(runs: dict[str, list[Run]]) -> dict[str, str]:
+    """What agents are called: by their learner, if no other has the same."""
+    learners = {name: name_of(LEARNERS, some[0].experiment.learner) for name, some in runs.items()}
+    return learners if len(set(learners.values())) == len(learners) else {name: name for name in runs}
 
 
 def write(
@@ -91,14 +109,18 @@ def write(
     """Write compare.html and compare.json into a folder of runs."""
     first = next(iter(runs.values()))
     task, rows, summary = first[0].experiment.task, rows_of(runs), first[0].summaries()["fast"]
+    titles = titles_of(runs)
     keys = keys_of(summary)
     write_text(folder / "compare.json", json.dumps({"name": name, "rows": rows}, indent=1) + "\n")
-    films = hardest_films(folder, task, {row["name"]: runs[row["name"]][0] for row in rows if "rate" in row}, watch)
+    best_first = {titles[row["name"]]: runs[row["name"]][0] for row in rows if "rate" in row}
+    films = hardest_films(folder, task, best_first, watch)
+    best = max(rows, key=lambda row: row["figures"].get(keys[0]) or 0.0)
     told = [
         {
             "name": row["name"],
+            "title": titles.get(row["name"], row["name"]),
             "script": row.get("script", False),
-            "best": keys[0] if row is rows[0] else "",
+            "best": keys[0] if row is best else "",
             "cells": {key: cell(row, key) for key in keys},
             "time": minutes(row["seconds"]) if row.get("seconds") else "",
             "rate": charts.label(round(row["rate"], -2)) if row.get("rate") else "",
@@ -119,7 +141,7 @@ def write(
             worlds=summary["episodes"],
             keys=keys,
             rows=told,
-            curves=[Markup(chart) for chart in curves_of(runs)],
+            curves=[Markup(chart) for chart in curves_of({titles[name]: some for name, some in runs.items()})],
             films=[(title, note, base64.b64encode(film.read_bytes()).decode()) for title, note, film in films],
             version=__version__,
         ),
@@ -137,8 +159,8 @@ def curves_of(runs: dict[str, list[Run]]) -> list[str]:
         clock[name] = ([(mean([one.get("seconds") for one in row]) or 0.0) / 60.0 for row in rows], success)
     text = "share of agents that succeed"
     return [
-        charts.lines(steps, "million steps of one agent", text, (0.0, 1.0)),
-        charts.lines(clock, "minutes", text, (0.0, 1.0)),
+        charts.lines(steps, "million steps of one agent", text, (0.0, 1.0), decades=True),
+        charts.lines(clock, "minutes", text, (0.0, 1.0), decades=True),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,9 +12,16 @@ from jaxtyping import Array
 
 from ...dynamics.vessel import Boat, Dot, Hull, wrapped
 from ...geometry import Scalar, Vec2
+from .sensing import SEEN
 from .state import LEVELS, THRUST_RATE, MarineState, Thing
 
 HEADINGS, SPEEDS, HORIZON = 24, (1.0, 0.6, 0.25), 12.0
+
+
+def told_of(task: Any, state: MarineState) -> list[Thing]:
+    """What the sensors measure, as large as it must be for them to see it so."""
+    scale = 1.0 / SEEN if task.noise else 1.0
+    return [replace(thing, radius=thing.radius * scale) for thing in task.sensed(state)]
 
 
 def potential_field(task: Any, state: MarineState) -> Array:
@@ -21,7 +29,7 @@ def potential_field(task: Any, state: MarineState) -> Array:
     boat, hull = state.body, task.hull
     gap = state.world.goal - boat.position
     wish = gap * (1.0 / jnp.maximum(gap.norm(), 1e-3))
-    for thing in task.sensed(state):
+    for thing in told_of(task, state):
         away = thing.gap.norm()
         room = jnp.maximum(away - thing.radius - hull.radius, 0.3)
         push = jnp.where(thing.there & (room < 8.0), 4.0 * (1.0 / room - 1.0 / 8.0), 0.0)
@@ -43,7 +51,7 @@ def velocity_obstacles(task: Any, state: MarineState) -> Array:
     turn, speed = (jnp.asarray(x).reshape(-1, *[1] * heading.ndim) for x in pairs.T)
     tried = Vec2(speed * jnp.cos(heading + turn), speed * jnp.sin(heading + turn))
     price = (tried - wish).norm()
-    for thing in task.sensed(state):
+    for thing in told_of(task, state):
         price = price + jnp.where(thing.there, 12.0 / time_to_meet(boat, hull.radius, thing, tried), 0.0)
     best = jnp.argmin(price, 0)[None]
     chosen = [jnp.take_along_axis(part, best, 0)[0] for part in (tried.x, tried.y)]
@@ -76,7 +84,7 @@ def predictive_control(task: Any, state: MarineState) -> Array:
     plans = np.array([(x, y, time) for x in levels for y in levels for time in KEPT])
     # An axis of plans before that of the vessels.
     left, right, kept = (jnp.asarray(x, jnp.float32).reshape(-1, *[1] * jnp.ndim(boat.yaw)) for x in plans.T)
-    things = task.sensed(state)
+    things = told_of(task, state)
     # A point knows how much of its velocity is the water's; a hull takes it to be still.
     flow = boat.course * 0.0 if isinstance(hull, Hull) else (boat.velocity - Vec2(boat.left, 0.0)).turned(boat.yaw)
     start = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(plans), *jnp.shape(x))), boat)

@@ -15,6 +15,10 @@ ROUND = 1.27
 """Standard deviation of a wrapped Gaussian that is spread like a von Mises distribution of concentration 1."""
 
 
+SEEN = 0.8
+"""Share of a thing's radius that sensors see on average."""
+
+
 def nearest(things: list[Thing], slots: int, reach: float) -> list[Thing]:
     """The nearest things within reach by their surfaces, nearest first; empty places have nothing there.
 
@@ -53,9 +57,8 @@ def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
     x, y, vx, vy = parts
     spread, chance = chance.noise(ROUND)
     spread = wrapped(spread) * (1.0 / math.pi)
-    return Thing(
-        thing.gap + Vec2(x, y), thing.course + Vec2(vx, vy), thing.radius * (0.8 + 0.2 * spread), thing.there
-    ), chance
+    radius = thing.radius * (SEEN + (1.0 - SEEN) * spread)
+    return Thing(thing.gap + Vec2(x, y), thing.course + Vec2(vx, vy), radius, thing.there), chance
 
 
 WIDTH = 9

@@ -11,7 +11,7 @@ from ...dynamics.vessel import CORE, Vortices
 from ...geometry import Scalar, Vec2
 from .state import NOWHERE
 
-TRIES = 64
+TRIES = 128
 
 
 def drawn(chance: Chance, low: float, high: float, tries: int = TRIES) -> tuple[Vec2, Chance]:
@@ -69,7 +69,7 @@ def floating(
     sizes: list[Scalar] = []
     for k in range(count):
         place, chance = drawn(chance, 5.0, size - 5.0)
-        margin = jnp.minimum(clear(place, taken, apart), clear(place, placed, 4.0 * radii[1]))
+        margin = jnp.minimum(clear(place, taken, apart), clear(place, placed, 2.0 * radii[1]))
         x, y = first(margin, place.x, place.y)
         radius, chance = chance.uniform(*radii)
         there = k < number

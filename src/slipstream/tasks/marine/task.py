@@ -181,9 +181,6 @@ class Marine:
     def move(self, state: MarineState, told: Vec2) -> Boat:
         """Where the vessels are after one decision."""
         boat, hull, dt = state.body, self.hull, self.control_dt / self.substeps
-        if isinstance(hull, Hull):
-            change = THRUST_RATE * self.control_dt
-            boat = hull.throttled(boat, change * told.x, change * told.y)
 
         @jax.jit
         def substep(boat: Boat, told: Vec2) -> Boat:
@@ -192,7 +189,11 @@ class Marine:
                 return hull.step(boat, flow, dt)
             return hull.step(boat, hull.acceleration * told.x, hull.turn * told.y, flow, dt)
 
-        for _ in range(self.substeps):
+        change = THRUST_RATE * self.control_dt
+        for k in range(self.substeps):
+            # In the original thrusters take a substep to hear.
+            if isinstance(hull, Hull) and k == min(hull.published, self.substeps - 1):
+                boat = hull.throttled(boat, change * told.x, change * told.y)
             boat = jax.lax.optimization_barrier(substep(boat, told))
         return boat
 
@@ -254,6 +255,7 @@ class Marine:
             state,
             body=body,
             progress=voyage,
+            chance=state.chance.word()[1],
             step=step,
             reward=reward,
             terminated=over,
@@ -366,4 +368,4 @@ class Marine:
 
 
 BEAMS, BEAM_WIDTH = 11, math.radians(120.0)
-HULLS: dict[str, Hull | Dot] = {"wamv": Hull(), "wamv-original": Hull(turned_twice=True), "dot": Dot()}
+HULLS: dict[str, Hull | Dot] = {"wamv": Hull(), "wamv-original": Hull(published=True), "dot": Dot()}
