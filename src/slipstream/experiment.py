@@ -185,7 +185,8 @@ iros = Marine(
     step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
 )  # fmt: skip
 choosing = Marine(space="discrete")
-marine = Experiment(task=Marine(), learner=AcIqn(**fast_learning, explore=0.3), steps=600_000, devices=1)
+marine = Experiment(task=Marine(), learner=AcIqn(**fast_learning, explore=0.3, twin=False), steps=2_000_000, devices=1)
+brief = replace(marine, steps=600_000)
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
@@ -210,12 +211,12 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     ),
     "marine": marine,
     "marine-classic": replace(marine, learner=AcIqn(**as_published, twin=False, noise=0.0), steps=6_000_000),
-    "marine-sac": replace(marine, learner=Sac(**fast_learning)),
-    "marine-td3": replace(marine, learner=Td3(**fast_learning)),
-    "marine-ddpg": replace(marine, learner=Ddpg(**fast_learning)),
-    "marine-iqn": replace(marine, task=choosing, learner=Iqn(**fast_learning)),
-    "marine-rainbow": replace(marine, task=choosing, learner=Rainbow(**fast_learning)),
-    "marine-dqn": replace(marine, task=choosing, learner=Dqn(**fast_learning)),
+    "marine-sac": replace(brief, learner=Sac(**fast_learning)),
+    "marine-td3": replace(brief, learner=Td3(**fast_learning)),
+    "marine-ddpg": replace(brief, learner=Ddpg(**fast_learning)),
+    "marine-iqn": replace(brief, task=choosing, learner=Iqn(**fast_learning)),
+    "marine-rainbow": replace(brief, task=choosing, learner=Rainbow(**fast_learning)),
+    "marine-dqn": replace(brief, task=choosing, learner=Dqn(**fast_learning)),
     "marine-pqn": replace(marine, task=choosing, learner=Pqn(worlds=256, trace=0.9), steps=3_000_000),
     "marine-icra": replace(marine, task=icra, learner=Iqn(**large_returns, adaptive=10.0), steps=1_000_000),
     "marine-iros": replace(marine, task=iros, learner=Iqn(**large_returns, adaptive=10.0), steps=2_000_000),
