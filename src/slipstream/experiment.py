@@ -218,7 +218,7 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "marine-rainbow": replace(brief, task=choosing, learner=Rainbow(**fast_learning)),
     "marine-dqn": replace(brief, task=choosing, learner=Dqn(**fast_learning)),
     "marine-pqn": replace(marine, task=choosing, learner=Pqn(worlds=256, trace=0.9), steps=3_000_000),
-    "marine-icra": replace(marine, task=icra, learner=Iqn(**large_returns, adaptive=10.0), steps=1_000_000),
+    "marine-icra": replace(marine, task=icra, learner=Iqn(**large_returns, adaptive=10.0), steps=2_000_000),
     "marine-iros": replace(marine, task=iros, learner=Iqn(**large_returns, adaptive=10.0), steps=2_000_000),
     "cartpole": Experiment(Gymnax("CartPole-v1", 475.0), Dqn(**classic_choices), 100_000, devices=1),
     "acrobot": Experiment(
