@@ -127,7 +127,8 @@ def lines(
     }
     everything = [p for curve in points.values() for p in curve] or [(0.0, 0.0), (1.0, 1.0)]
     xs, ys = [p[0] for p in everything], [p[1] for p in everything]
-    axes = Axes((min(xs), max(xs)), y_range or (min(ys), max(ys)), x_name, y_name, decades and min(xs) > 0.0)
+    factors = decades and 0.0 < min(xs) < max(xs)
+    axes = Axes((min(xs), max(xs)), y_range or (min(ys), max(ys)), x_name, y_name, factors)
     first = next(iter(points.values()))
     if spread is not None and first:
         around = {x: s for x, s in zip(*spread, strict=True) if s is not None and math.isfinite(s)}
