@@ -1,6 +1,6 @@
 """Several runs at once, each in a process with a core of its own.
 
-Networks as small as those of a vessel gain nothing from a second core: two trainings beside each other take little
+Networks as small as those of a vessel gain little from a second core: two trainings beside each other take little
 longer than one.
 """
 
