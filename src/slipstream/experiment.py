@@ -213,7 +213,7 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     ),
     "marine": marine,
     "marine-classic": replace(marine, learner=AcIqn(**as_published, twin=False, noise=0.0), steps=6_000_000),
-    "marine-sac": replace(brief, learner=Sac(**fast_learning)),
+    "marine-sac": replace(marine, learner=Sac(**fast_learning)),
     "marine-td3": replace(brief, learner=Td3(**fast_learning)),
     "marine-ddpg": replace(brief, learner=Ddpg(**fast_learning)),
     "marine-iqn": replace(brief, task=choosing, learner=Iqn(**fast_learning)),
