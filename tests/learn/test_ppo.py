@@ -10,7 +10,8 @@ import pytest
 from slipstream import device
 from slipstream.chance import Chance
 from slipstream.env import Box, Discrete, MultiDiscrete, Spec, State
-from slipstream.experiment import Experiment
+from slipstream.experiment import PRESETS, Experiment
+from slipstream.learn.dqn import Dqn
 from slipstream.learn.ppo import Ppo, explore
 from slipstream.learn.rollout import rollout
 from slipstream.learn.trainer import Learner, Trainer
@@ -88,9 +89,14 @@ def test_several_seeds_train_side_by_side_as_each_would_alone():
             np.testing.assert_allclose(a[index], b, rtol=1e-3, atol=1e-5)
 
 
-def test_a_training_compiles_once():
-    experiment = Experiment(Racing(), Ppo(**SMALL), steps=8192)
-    trainer = trainer_of(experiment, 2)
+REPLAYING = Dqn(worlds=8, length=4, learns=2, batch=32, capacity=2000, warmup=64, hidden=(16, 16))
+
+
+@pytest.mark.parametrize(
+    ("task", "learner"), [(Racing(), Ppo(**SMALL)), (PRESETS["cartpole"].task, REPLAYING)], ids=["ppo", "replay"]
+)
+def test_a_training_compiles_once(task, learner):
+    trainer = trainer_of(Experiment(task, learner, steps=8192), 2)
     chunk, train = trainer.compile(), trainer.start(0)
     train, _, _ = chunk(train)
     with jax.log_compiles(), CountCompiles() as count:

@@ -184,8 +184,8 @@ def test_a_vessel_alone_sees_by_sonar():
     assert float(near.min()) >= 0.0 and float(near.max()) == 10.0
 
 
-def test_classical_planners_sail_the_same_worlds():
-    task = ICRA.exam()
+@pytest.mark.parametrize("task", [ICRA.exam(), Marine().exam()], ids=["points", "hulls"])
+def test_classical_planners_sail_the_same_worlds(task):
     for script in task.baselines().values():
         done = fly(task, scripted_pilot(script), FastPlant(), 24, 3, 1)
         told = task.summary(done.figures)

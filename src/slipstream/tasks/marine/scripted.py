@@ -16,6 +16,8 @@ from .sensing import SEEN
 from .state import LEVELS, THRUST_RATE, MarineState, Thing
 
 HEADINGS, SPEEDS, HORIZON = 24, (1.0, 0.6, 0.25), 12.0
+REACTION, CLEARANCE = 2.0, 0.9
+"""Seconds until a vessel goes as it is told, and what is kept from others, as a share of the own radius."""
 
 
 def told_of(task: Any, state: MarineState) -> list[Thing]:
@@ -24,16 +26,22 @@ def told_of(task: Any, state: MarineState) -> list[Thing]:
     return [replace(thing, radius=thing.radius * scale) for thing in task.sensed(state)]
 
 
+def foreseen(boat: Boat, thing: Thing) -> Vec2:
+    """The way to a thing once a vessel goes as it is told now: until then both go on as they do."""
+    return thing.gap + (thing.course - boat.course) * REACTION
+
+
 def potential_field(task: Any, state: MarineState) -> Array:
-    """Drawn by the goal, pushed off by what is near."""
+    """Drawn by the goal, pushed off by what will be near."""
     boat, hull = state.body, task.hull
     gap = state.world.goal - boat.position
     wish = gap * (1.0 / jnp.maximum(gap.norm(), 1e-3))
     for thing in told_of(task, state):
-        away = thing.gap.norm()
+        gap = foreseen(boat, thing)
+        away = gap.norm()
         room = jnp.maximum(away - thing.radius - hull.radius, 0.3)
         push = jnp.where(thing.there & (room < 8.0), 4.0 * (1.0 / room - 1.0 / 8.0), 0.0)
-        wish = wish - thing.gap * (push / jnp.maximum(away, 1e-3))
+        wish = wish - gap * (push / jnp.maximum(away, 1e-3))
     speed = hull.top_speed * jnp.clip(wish.norm(), 0.3, 0.7)
     return steered(task, boat, wish * (speed / jnp.maximum(wish.norm(), 1e-3)))
 
@@ -62,9 +70,9 @@ def time_to_meet(boat: Boat, radius: float, thing: Thing, velocity: Vec2) -> Sca
     """Seconds until a vessel of that velocity would touch a thing; of a vessel, half of the avoiding is its own."""
     moving = thing.course.norm() > 0.05
     relative = velocity * jnp.where(moving, 2.0, 1.0) - boat.course * jnp.where(moving, 1.0, 0.0) - thing.course
-    reach = thing.radius + radius + 0.7
-    a, b = relative.dot(relative), thing.gap.dot(relative)
-    c = thing.gap.dot(thing.gap) - reach**2
+    gap, reach = foreseen(boat, thing), thing.radius + (1.0 + CLEARANCE) * radius
+    a, b = relative.dot(relative), gap.dot(relative)
+    c = gap.dot(gap) - reach**2
     under = b * b - a * c
     first = (b - jnp.sqrt(jnp.maximum(under, 0.0))) / jnp.maximum(a, 1e-6)
     meets = (under > 0.0) & (first > 0.0)
@@ -127,8 +135,11 @@ def sailed(hull: Hull | Dot, boat: Boat, told: Vec2, flow: Vec2, dt: float) -> B
 def steered(task: Any, boat: Boat, wish: Vec2) -> Array:
     """The action that brings a vessel to a velocity."""
     hull = task.hull
+    if isinstance(hull, Hull):
+        # A hull slides on where it went: it has to point to the other side of its wish by as much as it is off.
+        wish = wish * 2.0 - boat.course
     off = wrapped(jnp.arctan2(wish.y, wish.x) - boat.yaw)
-    speed = wish.norm() * jnp.maximum(jnp.cos(off), 0.0)
+    speed = jnp.minimum(wish.norm() * jnp.maximum(jnp.cos(off), 0.0), hull.top_speed)
     if isinstance(hull, Hull):
         drag = (hull.drag[0] + hull.square_drag[0] * speed) * speed
         ahead = 0.5 * (drag + 400.0 * (speed - boat.velocity.x))
