@@ -221,6 +221,8 @@ def test_a_nan_stops_training_and_names_step_quantity_and_checkpoint(tmp_path):
         (lambda d: d["task"].update(trck="seven"), "no field 'trck'; did you mean 'track'"),
         (lambda d: d["task"].update(name="racin"), "no task 'racin'; did you mean 'racing'"),
         (lambda d: d["learner"].update(worlds="many"), "takes int, not 'many'"),
+        (lambda d: d["learner"].update(hidden=[64, 1.5]), r"takes tuple\[int, ...\], not \(64, 1.5\)"),
+        (lambda d: d["task"].update(space="bx"), r"takes Literal\[.box., .*\], not .bx."),
         (lambda d: d.update(stepz=3), "no field 'stepz'"),
         (lambda d: d["learner"].update(discount=2.0), "between 0 and 1"),
         (lambda d: d.pop("task"), "needs a name"),

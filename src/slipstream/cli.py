@@ -142,6 +142,8 @@ def changed(experiment: Any, where: Where) -> Any:
     """The experiment with what `--from` and `--vehicle` say about it."""
     from .run import Run
 
+    if where.vehicle and not hasattr(experiment.task, "model"):
+        raise RequestError("--vehicle is for drones; other tasks have vehicles of their own among their settings")
     if where.vehicle:
         experiment = replace(experiment, task=replace(experiment.task, model=where.vehicle))
     if where.origin is None:

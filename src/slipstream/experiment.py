@@ -101,12 +101,28 @@ def checked(kind: type, values: dict[str, Any], what: str) -> dict[str, Any]:
             if not isinstance(value, dict):
                 raise ValueError(f"{what} field '{name}' is an object with settings, not {value!r}")
             value = default(**checked(typing.cast(type, default), value, name))  # pyright: ignore[reportCallIssue]
-        plain = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}.get(default)
-        wrong_bool = isinstance(value, bool) and default is not bool
-        if plain and (not isinstance(value, plain) or wrong_bool):
-            raise ValueError(f"{what} field '{name}' takes {default.__name__}, not {value!r}")
+        if not fits(default, value):
+            wanted = getattr(default, "__name__", "") if typing.get_origin(default) is None else str(default)
+            raise ValueError(f"{what} field '{name}' takes {wanted.removeprefix('typing.')}, not {value!r}")
         result[name] = float(value) if default is float else value  # pyright: ignore[reportArgumentType]
     return result
+
+
+def fits(kind: Any, value: Any) -> bool:
+    """Whether a value from outside can be a field of that type: of the right size, known, and if a number, finite."""
+    parts = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Literal:
+        return any(value == part and type(value) is type(part) for part in parts)
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return len(parts) == len(value) and all(map(fits, parts, value))
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
+    if kind in (int, str, bool):
+        return type(value) is kind
+    return True
 
 
 racing = Experiment(

@@ -131,7 +131,11 @@ def begun(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
     if not experiment.origin:
         return state
     _, policy = Run.open(Path(experiment.origin)).load(trainer.shape.policy, "last", prefix=".policy")
-    return replace(state, policy=jax.device_put(policy, trainer.shardings.policy))
+    state = replace(state, policy=jax.device_put(policy, trainer.shardings.policy))
+    if not hasattr(state, "target"):
+        return state
+    # What it is compared with begins there, too: as a copy, for both are written into.
+    return replace(state, target=jax.device_put(jax.tree.map(np.copy, policy), trainer.shardings.target))
 
 
 def readable(metrics: dict[str, Any], tally: Any, seeds: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ import pytest
 from slipstream import device
 from slipstream.chance import Chance
 from slipstream.env import Box, Discrete, MultiDiscrete, Spec, State
-from slipstream.experiment import LEARNERS, Experiment
+from slipstream.experiment import LEARNERS, PRESETS, Experiment
 from slipstream.learn.ac_iqn import AcIqn
 from slipstream.learn.ddpg import Ddpg, Td3
 from slipstream.learn.dqn import Dqn, projected
@@ -25,10 +25,10 @@ from slipstream.learn.returns import traced
 from slipstream.learn.sac import Sac
 from slipstream.learn.trainer import Learner, Trainer
 from slipstream.policy.numbers import drawn
-from slipstream.policy.values import Choices
+from slipstream.policy.values import Choices, Noisy
 from slipstream.run import Run
 from slipstream.tasks.marine import Marine
-from slipstream.training import TrainingError, train, trainer_of
+from slipstream.training import TrainingError, begun, train, trainer_of
 
 SMALL = MappingProxyType(
     {"worlds": 8, "length": 4, "learns": 2, "batch": 32, "capacity": 2000, "warmup": 64, "hidden": (32, 32)}
@@ -155,6 +155,13 @@ def test_settings_that_cannot_be_are_refused_before_anything_runs():
         trainer_of(Experiment(Marine(space="discrete"), Dqn(**{**SMALL, "capacity": 10}), steps=1000))
     with pytest.raises(ValueError, match="cvar"):
         Iqn(cvar=0.0)
+    for settings in ({"gradient_norm": -1.0}, {"rate_end": -0.1}, {"copy": -1}):
+        with pytest.raises(ValueError, match="gradient_norm must be positive"):
+            Dqn(**settings)
+    with pytest.raises(ValueError, match="hidden"):
+        Pqn(hidden=())
+    with pytest.raises(ValueError, match="heat"):
+        Sac(heat=0.0)
     with pytest.raises(ValueError, match="does not grow"):
         Dqn(explore=0.1, explore_end=0.5)
 
@@ -168,6 +175,19 @@ def test_a_replay_that_does_not_fit_is_refused_before_it_is_made(monkeypatch, tm
 
 def test_what_is_free_is_known_here():
     assert device.free_memory() > 1e8
+
+
+def test_a_training_from_another_policy_compares_it_with_itself(tmp_path):
+    first = Experiment(PRESETS["pendulum"].task, Sac(**SMALL), steps=128, devices=1)
+    run = Run.create(tmp_path / "run", first)
+    train(run)
+    second = replace(first, seed=1, origin=str(run.folder))
+    trainer = trainer_of(second)
+    state = begun(trainer, second)
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.weights, state.target.weights))
+    fresh = trainer.start(1).policy.weights
+    assert not jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.weights, fresh))
+    trainer.compile()(state)  # which may write into both
 
 
 def test_every_learner_can_be_named_and_told():
@@ -258,6 +278,18 @@ def test_a_projected_distribution_keeps_its_mass_and_its_mean():
     assert jnp.allclose(moved @ support, reward + 0.6 * (chances @ support), atol=1e-4)
     ended = projected(chances, reward, jnp.zeros(64), support)
     assert jnp.allclose(ended @ support, reward, atol=1e-4)
+
+
+def test_weights_tremble_by_one_factor_a_row_and_one_a_column_around_their_mean():
+    layer, x = Noisy.init(jax.random.key(0), 5, 4, 0.5), jax.random.normal(jax.random.key(1), (3, 5))
+    keys = jax.random.split(jax.random.key(2), 4000)
+    shaken = jax.vmap(lambda key: layer(jnp.concatenate([x, jnp.eye(5), jnp.zeros((1, 5))]), key))(keys)
+    off = shaken - layer(jnp.concatenate([x, jnp.eye(5), jnp.zeros((1, 5))]))
+    assert jnp.allclose(jnp.mean(off, 0), 0.0, atol=0.03)
+    # What one-hot rows and a row of zeros tell of weights and bias gives the rest, and all weights share one matrix.
+    weight, bias = off[:, 3:8] - off[:, 8:], off[:, 8:]
+    assert jnp.allclose(off[:, :3], jnp.einsum("bi,kio->kbo", x, weight) + bias, atol=1e-4)
+    assert jnp.allclose(weight[:, 0, 0] * weight[:, 1, 1], weight[:, 0, 1] * weight[:, 1, 0], atol=1e-5)
 
 
 def test_the_density_of_squashed_actions_is_right():

@@ -11,7 +11,7 @@ import pytest
 
 from slipstream.chance import Chance
 from slipstream.env import Growing, advance
-from slipstream.evaluate.episode import fly, scripted_pilot
+from slipstream.evaluate.episode import fly, other_task, scripted_pilot
 from slipstream.evaluate.fast import FastPlant
 from slipstream.geometry import Vec2
 from slipstream.learn.rollout import in_blocks
@@ -182,6 +182,27 @@ def test_a_vessel_alone_sees_by_sonar():
     assert seen.shape == (64, task.spec.observation) and bool(jnp.isfinite(seen).all())
     near = jax.vmap(task.nearness)(seen)
     assert float(near.min()) >= 0.0 and float(near.max()) == 10.0
+    # A hull knows more of itself than a point does.
+    hull = replace(task, vehicle="wamv")
+    near = hull.nearness(jax.vmap(hull.observe)(states(hull)))
+    assert float(near.min()) >= 0.0 and float(near.max()) == 10.0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"buoy_radius": 3}, {"buoy_radius": [1.0]}, {"buoy_radius": ["a", "b"]}, {"noise": math.nan},
+        {"noise": 10**400}, {"time_limit": -1.0}, {"vessels": True}, {"reach": "far"},
+    ],
+)  # fmt: skip
+def test_settings_of_a_bay_that_cannot_be_are_refused_in_words(changes):
+    with pytest.raises(ValueError, match="takes|must be positive"):
+        other_task(Marine(), changes)
+
+
+def test_a_bay_may_have_fewer_vessels_than_a_training_begins_with():
+    task = other_task(Marine(), {"vessels": 2, "buoys": 0})
+    assert not bool(jnp.any(states(task).ended))
 
 
 @pytest.mark.parametrize("task", [ICRA.exam(), Marine().exam()], ids=["points", "hulls"])

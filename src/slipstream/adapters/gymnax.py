@@ -81,6 +81,7 @@ class Gymnax:
     def reset(self, chance: Chance) -> GymnaxState:
         word, chance = chance.word()
         seen, inner = self._made[0].reset_env(jax.random.key(word), self.params)
+        inner = jax.tree.map(jnp.asarray, inner)
         zero, no = jnp.float32(0.0), jnp.bool_(False)
         return State(None, Scene(inner, jnp.ravel(seen), zero, no), zero, chance, jnp.int32(0), zero, no, no)
 

@@ -24,6 +24,7 @@ from .plant import Plant, PlantError, Task
 from .plants import PLANTS
 from .settings import USUAL, PlantSettings
 
+SEEDS = 2**31
 UNSEEN = 1_000_003
 """Added to the seed of a training, so that no start of an evaluation was trained on."""
 
@@ -299,7 +300,9 @@ def evaluate(
     # The usual number is kept for the fast plant, whose worlds cost nothing.
     usual = USUAL[plant] if plant == "fast" else -(-USUAL[plant] // task.spec.agents)
     worlds = usual if episodes is None else episodes
-    seed = experiment.seed + UNSEEN if seed is None else seed
+    seed = (experiment.seed + UNSEEN) % SEEDS if seed is None else seed
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"a seed lies between 0 and {SEEDS - 1}")
     step, trained = policies(run, which)
     began = time.perf_counter()
     pilots = [trained_pilot(task, policy) for policy in trained]

@@ -62,7 +62,8 @@ class Iqn(OffPolicy):
         return greedy_or_random(best, chances, explore, policy.choices.random, observation.ndim - 1, self.hold)
 
     def _raw(self, policy: IqnPolicy, observation: Array, shares: Array) -> Array:
-        policy, observation, shares = self.computed((policy, observation, shares))
+        # Shares stay as they are: their cosines are fine waves.
+        policy, observation = self.computed((policy, observation))
         return policy.raw(observation, shares).astype(jnp.float32)
 
     def loss(

@@ -27,7 +27,8 @@ class Judged(OffPolicy):
             raise ValueError(f"{name} acts by numbers; for choices take pqn, iqn, rainbow, dqn or ppo")
 
     def _worth(self, critic: Critic, observation: Array, action: Array, shares: Array | None = None) -> Array:
-        critic, observation, action, shares = self.computed((critic, observation, action, shares))
+        # Shares stay as they are: their cosines are fine waves.
+        critic, observation, action = self.computed((critic, observation, action))
         return critic(observation, action, shares).astype(jnp.float32)
 
 

@@ -90,6 +90,8 @@ class OffPolicy:
             raise ValueError("hidden needs at least one layer, such as 128 128")
         if self.width <= 0.0 or self.scale <= 0.0:
             raise ValueError("width and scale must be positive")
+        if self.gradient_norm <= 0.0 or min(self.rate_end, self.copy, self.warmup) < 0:
+            raise ValueError("gradient_norm must be positive, rate_end, copy and warmup not negative")
         if self.rate <= 0.0 or not 0.0 < self.follow <= 1.0 or not 0.0 < self.explore_share <= 1.0:
             raise ValueError("rate must be positive, follow and explore_share between 0 and 1")
 

@@ -59,6 +59,10 @@ class Pqn:
             raise ValueError("worlds, length, epochs and minibatches must be at least 1")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.trace <= 1.0:
             raise ValueError("discount and trace lie between 0 and 1")
+        if min(self.rate, self.gradient_norm, self.scale, self.explore_share) <= 0.0 or self.rate_end < 0.0:
+            raise ValueError("rate, gradient_norm, scale and explore_share must be positive, rate_end not negative")
+        if not self.hidden or min(self.hidden) < 1:
+            raise ValueError("hidden needs at least one layer, such as 128 128")
 
     @property
     def samples(self) -> int:

@@ -30,6 +30,11 @@ class Sac(Judged):
     tune: bool = True
     """whether the heat is tuned"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heat <= 0.0:
+            raise ValueError("heat must be positive")
+
     def build(self, key: PRNGKeyArray, env: Env[Any]) -> SoftPolicy:
         spec = env.spec
         assert isinstance(spec.action, Box)

@@ -157,13 +157,14 @@ class Noisy:
         return cls(Linear.init(key, inputs, outputs, gain), spread)
 
     def __call__(self, x: Float[Array, "*b i"], noise: PRNGKeyArray | None = None) -> Float[Array, "*b o"]:
-        y = self.mean(x)
         if self.spread is None or noise is None:
-            return y
+            return self.mean(x)
         first, second = jax.random.split(noise)
-        inward = shaped(jax.random.normal(first, (self.mean.weight.shape[0],)))
+        inward = shaped(jax.random.normal(first, (self.mean.weight.shape[0], 1)))
         outward = shaped(jax.random.normal(second, (self.mean.weight.shape[1],)))
-        return y + ((x * inward) @ self.spread.weight + self.spread.bias) * outward
+        # All rows tremble alike, so the weights do, and it is one product.
+        weight = self.mean.weight + self.spread.weight * (inward * outward)
+        return Linear(weight, self.mean.bias + self.spread.bias * outward)(x)
 
 
 def shaped(noise: Array) -> Array:
@@ -229,7 +230,8 @@ class Quantiles:
 
     def __call__(self, shares: Float[Array, "k"]) -> Float[Array, "k f"]:
         """What features are multiplied with to see the returns at those shares; the same for all rows."""
-        return jax.nn.relu(self.cosines(jnp.cos(jnp.pi * jnp.arange(1.0, COSINES + 1.0) * shares[:, None])))
+        waves = jnp.cos(jnp.pi * jnp.arange(1.0, COSINES + 1.0) * shares[:, None])
+        return jax.nn.relu(self.cosines(waves.astype(self.cosines.weight.dtype)))
 
 
 def through(layer: Linear, features: Float[Array, "*b f"], looks: Float[Array, "k f"]) -> Float[Array, "*b k o"]:

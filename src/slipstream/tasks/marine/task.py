@@ -67,7 +67,7 @@ class Marine:
     hit_reward: float = -5.0
     goal_reward: float = 10.0
     first_vessels: int = 3
-    """a training begins with so many; likewise the following"""
+    """a training begins with so many, if there are as many; likewise the following"""
     first_buoys: int = 0
     first_distance: float = 30.0
     stage: float = 1.0
@@ -81,8 +81,14 @@ class Marine:
         known("vehicle", self.vehicle, HULLS)
         known("space", self.space, ("box", "discrete", "multidiscrete"))
         known("sensing", self.sensing, ("things", "sonar"))
-        if not 1 <= self.first_vessels <= self.vessels <= 16 or not 0 <= self.first_buoys <= self.buoys <= 32:
-            raise ValueError("vessels are 1 to 16 and buoys up to 32; a training begins with no more than that")
+        if (
+            not 1 <= self.vessels <= 16
+            or not 0 <= self.buoys <= 32
+            or min(self.first_vessels - 1, self.first_buoys) < 0
+        ):
+            raise ValueError("vessels are 1 to 16, the first ones too, and buoys up to 32")
+        if not min(self.time_limit, self.practice_limit, self.control_dt, self.goal_radius) > 0.0 <= self.noise:
+            raise ValueError("limits of time, control_dt and goal_radius must be positive, noise not negative")
         if self.slots < 1 or self.reach <= 0.0 or self.vortices < 0 or self.substeps < 1:
             raise ValueError("slots and substeps must be at least 1, reach positive, vortices not negative")
         if self.distance > self.size:
@@ -142,7 +148,7 @@ class Marine:
 
     def _number(self, chance: Chance, first: int, last: int, grown: Scalar) -> tuple[Scalar, Chance]:
         """How many there are: in practice often all there are at this stage, else any number from the first on."""
-        if not self.practice or first == last:
+        if not self.practice or first >= last:
             return jnp.float32(last), chance
         most = first + (last - first) * grown
         spread, chance = chance.uniform()
@@ -308,7 +314,7 @@ class Marine:
     def nearness(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b"]:
         """Metres to the nearest thing a vessel is told of; its reach if there is none."""
         if self.sensing == "sonar":
-            rows = observation[..., 4:].reshape(*observation.shape[:-1], BEAMS, 3)
+            rows = observation[..., -3 * BEAMS :].reshape(*observation.shape[:-1], BEAMS, 3)
             away = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * self.reach
             return jnp.min(jnp.where(rows[..., 2] > 0.5, away, self.reach), -1)
         rows = observation[..., -WIDTH * self.slots :].reshape(*observation.shape[:-1], self.slots, WIDTH)
