@@ -166,7 +166,7 @@ survey = Experiment(
 
 fast_learning: dict[str, Any] = {
     "worlds": 128, "length": 4, "learns": 16, "batch": 256, "capacity": 1_000_000, "warmup": 20_000, "steps": 3,
-    "rate": 2e-3, "rate_end": 0.05, "norm": True, "hidden": (128, 128), "follow": 0.01, "width": 10.0,
+    "rate": 2e-3, "rate_end": 0.05, "norm": True, "hidden": (128, 128), "follow": 0.01, "width": 50.0,
 }  # fmt: skip
 """Many worlds, large batches and layer norm: what suits a batched simulator."""
 
@@ -177,8 +177,6 @@ as_published: dict[str, Any] = {
 }  # fmt: skip
 """What the marine agents were published with: one small batch for every fourth step, and a target copied now and then.
 It wastes a simulator that steps thousands of vessels in the time of one batch."""
-
-large_returns: dict[str, Any] = fast_learning | {"width": 50.0}
 
 classic_choices: dict[str, Any] = {
     "worlds": 8, "length": 8, "learns": 8, "batch": 256, "capacity": 100_000, "warmup": 1000, "steps": 5,
@@ -229,15 +227,15 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     ),
     "marine": marine,
     "marine-classic": replace(marine, learner=AcIqn(**as_published, twin=False, noise=0.0), steps=6_000_000),
-    "marine-sac": replace(marine, learner=Sac(**fast_learning)),
+    "marine-sac": replace(brief, learner=Sac(**fast_learning)),
     "marine-td3": replace(brief, learner=Td3(**fast_learning)),
     "marine-ddpg": replace(brief, learner=Ddpg(**fast_learning)),
     "marine-iqn": replace(brief, task=choosing, learner=Iqn(**fast_learning)),
     "marine-rainbow": replace(brief, task=choosing, learner=Rainbow(**fast_learning)),
     "marine-dqn": replace(brief, task=choosing, learner=Dqn(**fast_learning)),
     "marine-pqn": replace(marine, task=choosing, learner=Pqn(worlds=256, trace=0.9), steps=3_000_000),
-    "marine-icra": replace(marine, task=icra, learner=Iqn(**large_returns, adaptive=10.0), steps=2_000_000),
-    "marine-iros": replace(marine, task=iros, learner=Iqn(**large_returns, adaptive=10.0), steps=2_000_000),
+    "marine-icra": replace(marine, task=icra, learner=Iqn(**fast_learning, adaptive=10.0), steps=2_000_000),
+    "marine-iros": replace(marine, task=iros, learner=Iqn(**fast_learning, adaptive=10.0), steps=2_000_000),
     "cartpole": Experiment(Gymnax("CartPole-v1", 475.0), Dqn(**classic_choices), 100_000, devices=1),
     "acrobot": Experiment(
         Gymnax("Acrobot-v1", -90.0),
