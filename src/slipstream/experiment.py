@@ -199,7 +199,12 @@ iros = Marine(
     step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
 )  # fmt: skip
 choosing = Marine(space="discrete")
-marine = Experiment(task=Marine(), learner=AcIqn(**fast_learning, explore=0.3), steps=1_200_000, devices=1)
+marine = Experiment(
+    task=Marine(),
+    learner=AcIqn(**fast_learning | {"width": 10.0}, explore=0.3, adaptive=10.0),
+    steps=1_200_000,
+    devices=1,
+)
 brief = replace(marine, steps=600_000)
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
