@@ -234,7 +234,7 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "marine-td3": replace(brief, learner=Td3(**fast_learning)),
     "marine-ddpg": replace(brief, learner=Ddpg(**fast_learning)),
     "marine-iqn": replace(brief, task=choosing, learner=Iqn(**fast_learning)),
-    "marine-rainbow": replace(brief, task=choosing, learner=Rainbow(**fast_learning)),
+    "marine-rainbow": replace(marine, task=choosing, learner=Rainbow(**fast_learning)),
     "marine-dqn": replace(brief, task=choosing, learner=Dqn(**fast_learning)),
     "marine-pqn": replace(marine, task=choosing, learner=Pqn(worlds=256, trace=0.9), steps=3_000_000),
     "marine-icra": replace(marine, task=icra, learner=Iqn(**fast_learning, adaptive=10.0), steps=2_000_000),
