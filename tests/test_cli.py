@@ -147,6 +147,8 @@ def test_a_run_that_exists_is_not_trained_over(place):
         (["evaluate", "tiny", "--plant", "fsat"], "did you mean 'fast'"),
         (["evaluate", "tiny", "--checkpoint", "bst"], "did you mean 'best'"),
         (["evaluate", "tiny", "--episodes", "0"], "at least 1"),
+        (["evaluate", "tiny", "--seed", "99999999999"], "a seed lies between"),
+        (["train", "marine", "--vehicle", "cascade"], "--vehicle is for drones"),
         (["bench", "sim", "--task", "racng"], "did you mean 'racing'"),
     ],
 )

@@ -201,6 +201,7 @@ iros = Marine(
 choosing = Marine(space="discrete")
 marine = Experiment(
     task=Marine(),
+    # Narrower than the others' loss, and careful near things instead: decision 0011.
     learner=replace(AcIqn(**fast_learning), width=10.0, explore=0.3, adaptive=10.0),
     steps=1_200_000,
     devices=1,

@@ -25,6 +25,7 @@ from .plants import PLANTS
 from .settings import USUAL, PlantSettings
 
 SEEDS = 2**31
+"""Seeds are below this."""
 UNSEEN = 1_000_003
 """Added to the seed of a training, so that no start of an evaluation was trained on."""
 
