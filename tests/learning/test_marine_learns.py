@@ -1,4 +1,4 @@
-"""Every agent of the bay learns its preset, by three seeds, better than it was published and better than planners."""
+"""Every agent of the bay learns its preset, by three seeds, better than it was published."""
 
 import numpy as np
 import pytest
