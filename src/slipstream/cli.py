@@ -713,7 +713,7 @@ def command_list(words: list[str]) -> int:
     from .dynamics.control import CONTROLS
     from .dynamics.quadrotor import VEHICLES
     from .evaluate.episode import PLANTS
-    from .experiment import LEARNERS, PRESETS, TASKS
+    from .experiment import LEARNERS, PRESETS, TASKS, name_of
     from .progress import brief
     from .tasks.racing import TRACKS
     from .tasks.survey import MISSIONS
@@ -733,7 +733,8 @@ def command_list(words: list[str]) -> int:
 
     def words_for() -> None:
         for name, preset in PRESETS.items():
-            print(f"preset     {name:20} {preset.task.about}, {brief(preset.steps * agents_of(preset.task))} steps")
+            steps, learner = brief(preset.steps * agents_of(preset.task)), name_of(LEARNERS, preset.learner)
+            print(f"preset     {name:20} {preset.task.about}; {learner}, {steps} steps")
         for name in ("tasks", "algorithms", "plants", "tracks", "missions", "vehicles", "actions", "devices"):
             print(f"{name:10} {', '.join(result[name])}")
 

@@ -75,8 +75,6 @@ class Marine:
     practice: bool = True
     """whether worlds differ in how many vessels and buoys they have, as in training"""
 
-    about = "vessels on their way to their goals, among buoys, whirls and each other"
-
     def __post_init__(self) -> None:
         known("vehicle", self.vehicle, HULLS)
         known("space", self.space, ("box", "discrete", "multidiscrete"))
@@ -93,6 +91,14 @@ class Marine:
             raise ValueError("slots and substeps must be at least 1, reach positive, vortices not negative")
         if self.distance > self.size:
             raise ValueError(f"goals {self.distance:g} m away do not fit into a bay of {self.size:g} m")
+
+    @property
+    def about(self) -> str:
+        who = "a vessel on its way to its goal" if self.vessels == 1 else f"{self.vessels} vessels on their way"
+        around = [f"{count} {name}" for count, name in ((self.buoys, "buoys"), (self.vortices, "whirls")) if count]
+        among = f" among {' and '.join(around)}" if around else ""
+        sight = ", by sonar" if self.sensing == "sonar" else ""
+        return f"{who}{among}{', under the rules of the road' if self.rules else ''}{sight}"
 
     @property
     def spec(self) -> Spec:
