@@ -19,6 +19,8 @@ from .tasks.racing import Racing
 from .tasks.survey import Survey
 from .words import nearest
 
+SEEDS = 2**31
+"""Seeds are below this."""
 Task = TypeVar("Task")
 Learner = TypeVar("Learner")
 
@@ -46,7 +48,7 @@ class Experiment(Generic[Task, Learner]):
     """folder of a run whose policy this training begins with; `--from` sets it"""
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.seeds < 1 or self.devices < 0 or not 0 <= self.seed < 2**31:
+        if self.steps < 1 or self.seeds < 1 or self.devices < 0 or not 0 <= self.seed < SEEDS:
             raise ValueError("steps and seeds must be at least 1, devices and seed not negative")
 
     @property
@@ -194,7 +196,7 @@ icra = Marine(
     goal_reward=100.0,
 )  # fmt: skip
 iros = Marine(
-    vessels=1, first_vessels=1, buoys=8, vehicle="dot", space="discrete", sensing="sonar", reach=10.0, rules=False,
+    vessels=1, buoys=8, vehicle="dot", space="discrete", sensing="sonar", reach=10.0, rules=False,
     size=50.0, distance=30.0, first_distance=20.0, buoy_radius=(1.0, 3.0), vortices=6, control_dt=1.0,
     step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
 )  # fmt: skip

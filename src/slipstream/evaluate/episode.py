@@ -16,7 +16,7 @@ import numpy as np
 
 from ..chance import Chance
 from ..env import Seeing, among, pick
-from ..experiment import checked
+from ..experiment import SEEDS, checked
 from ..learn.rollout import aged
 from ..run import Run, RunError, finite, write_text
 from ..training import trainer_of
@@ -24,8 +24,6 @@ from .plant import Plant, PlantError, Task
 from .plants import PLANTS
 from .settings import USUAL, PlantSettings
 
-SEEDS = 2**31
-"""Seeds are below this."""
 UNSEEN = 1_000_003
 """Added to the seed of a training, so that no start of an evaluation was trained on."""
 
