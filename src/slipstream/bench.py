@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import resource
 import shutil
 import statistics
 import subprocess
@@ -31,17 +30,14 @@ from .learn.rollout import WINDOW, advanced, in_blocks, rollout, with_restarts
 from .policy.actor_critic import ActorCritic
 from .sensors.camera import Camera, View
 from .sensors.scene import Colour, Ground, Scene, daylight, shapes
+from .shares import Looks
 from .tasks.racing import Racing
-from .training import trainer_of
+from .training import cpu_seconds, trainer_of
 
 REPEATS = 5
-LIMIT = Path(__file__).parents[2] / "benchmarks" / "limit.cpp"
+LIMIT = Path(__file__).with_name("limit.cpp")
+"""The same physics by hand, for as fast as this machine goes."""
 Say = Callable[[str], None]
-
-
-def cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, float]:
@@ -91,10 +87,10 @@ def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: 
     look = jax.vmap(env.observe, out_axes=-1)
 
     def tick(fresh: Any, carry: Any) -> tuple[Any, None]:
-        states, (chances, seen) = carry
+        states, stale, (chances, seen) = carry
         action, chances = draw(chances)
-        states = advanced(env, states, action, fresh)
-        return (states, (chances, look(states) if observe else seen)), None
+        states, stale = advanced(env, states, action, fresh, stale)
+        return (states, stale, (chances, look(states) if observe else seen)), None
 
     # Only its shape counts: to compute it here would compile the observation twice.
     seen = jnp.zeros(jax.eval_shape(look, states).shape if observe else 1)
@@ -148,9 +144,6 @@ def sim(task: str, worlds: int, say: Say) -> dict[str, Any]:
 def limit_ratio(worlds: int, say: Say) -> dict[str, Any]:
     """Our dynamics alone and the hand-written C++, turn about, best of each."""
     nothing = {"limit_ratio": None}
-    if not LIMIT.exists():
-        say("the C++ limit is part of the repository, not of the installed package: no ratio")
-        return nothing
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         say("no C++ compiler (g++) was found: no ratio to the limit")
@@ -232,21 +225,9 @@ def train(preset: str, epochs: int = 0, minibatches: int = 0) -> dict[str, Any]:
     return {"preset": preset, **kept, **profile(replace(experiment, learner=other))}
 
 
-def acting_of(policy: Any) -> Any:
-    """How a policy acts in a rollout: exploring if it draws its actions, else as it does best."""
-    if isinstance(policy, ActorCritic):
-        return partial(explore, policy)
-
-    def act(observation: Any, chances: Chance, sight: Any = None) -> Any:
-        return policy.act(observation, None, sight)[0], jnp.zeros(observation.shape[:-1]), chances
-
-    return act
-
-
 def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
     """Samples a second of whole updates, and the share of each part of one."""
     trainer = trainer_of(experiment)
-    learner, env, mesh = experiment.learner, experiment.task, trainer.mesh
     chunk = trainer.compile()
     train = trainer.start(experiment.seed)
     train = chunk(train)[0]
@@ -257,48 +238,19 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
         jax.block_until_ready(metrics)
         walls.append(time.perf_counter() - wall)
         cpus.append(cpu_seconds() - cpu)
-    samples = learner.samples * trainer.chunk_length * trainer.seeds * env.spec.agents
-    update = min(cpus) / (trainer.chunk_length * trainer.seeds)
-
-    policy = jax.device_get(train.policy)
-    if trainer.seeds > 1:
-        policy = jax.tree.map(lambda x: x[0], policy)
-    spec = PartitionSpec(device.AXIS)
-
-    def cost(work: Callable[[Any], Any]) -> float:
-        program = jax.jit(jax.shard_map(work, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
-        indices = jnp.arange(learner.worlds)
-        jax.block_until_ready(program(indices))
-        return timed(lambda: program(indices))[1]
-
-    def acting(indices: Any) -> Any:
-        states, chances = worlds_of(env, indices)
-        see = policy.see if env.spec.frame else None
-        states, chances, moments, *_ = rollout(env, acting_of(policy), states, chances, learner.length, see)
-        return states.reward, jax.tree.map(lambda x: jnp.sum(x, axis=0), moments)
-
-    start = cost(lambda indices: worlds_of(env, indices))
-    whole = cost(acting) - start
-    if env.spec.agents > 1:
-        # To tell physics from observation takes two more programs, and those of many agents compile for a minute each.
-        parts = {"acting": max(whole, 0.0)}
-    else:
-        physics = cost(lambda i: stepping(env, *worlds_of(env, i), learner.length, False)[0].reward) - start
-        seeing = cost(lambda i: stepping(env, *worlds_of(env, i), learner.length, True)[1]) - start - physics
-        parts = {
-            "physics": max(physics, 0.0),
-            "observation": max(seeing, 0.0),
-            "policy": max(whole - physics - seeing, 0.0),
-        }
-    parts["learning"] = max(update - whole, 0.0)
-    total = sum(parts.values())
+    looks = Looks(chunk.program.as_text())
+    while looks.left:
+        train, metrics, _ = chunk(train)
+        looks.take(min(walls))
+        jax.block_until_ready(metrics)
+    samples = experiment.learner.samples * trainer.chunk_length * trainer.seeds * experiment.task.spec.agents
     return {
         "samples_per_second": round(samples / min(walls)),
         "samples_per_cpu_second": round(samples / min(cpus)),
         "cores_used": round(statistics.median(c / w for c, w in zip(cpus, walls, strict=True)), 2),
-        "devices": mesh.size,
+        "devices": trainer.mesh.size,
         "compile_seconds": round(chunk.seconds, 2),
-        "share": {name: round(part / total, 4) for name, part in parts.items()},
+        "share": looks.share,
     }
 
 

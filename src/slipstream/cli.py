@@ -173,6 +173,15 @@ def configure(devices: int = 0, pictures: bool = False) -> None:
     device.configure(devices or None, pictures)
 
 
+def opened(folder: Path) -> Any:
+    """A run to look at, on one device: JAX is set up before anything of it can be compiled."""
+    from .run import Run
+
+    run = Run.open(folder)
+    configure(1, sees(run.experiment))
+    return run
+
+
 # Commands
 
 
@@ -218,10 +227,11 @@ def train(run: Any, resume: bool) -> dict[str, Any]:
 
 
 def told(result: dict[str, Any]) -> str:
+    success = f", success {100 * result['success']:.0f} %" if result.get("success") is not None else ""
     lap = f", lap {result['lap_time']:.2f} s" if result.get("lap_time") else ""
     return (
         f"{result['run']}: {result['step']:,} steps in {result['seconds']:.0f} s "
-        f"({result['steps_per_second']:,} a second), success {100 * (result.get('success') or 0):.0f} %{lap}"
+        f"({result['steps_per_second']:,} a second){success}{lap}"
     )
 
 
@@ -235,8 +245,8 @@ class Evaluate:
     """what moves the bodies: fast, mujoco, betaflight or px4"""
     episodes: int | None = None
     """worlds to fly, each with all its agents; without this, as many as the plant flies in minutes"""
-    checkpoint: str = "last"
-    """last, best, or a step"""
+    checkpoint: str = "average"
+    """average (of the weights over the last part of the training), last, best, or a step"""
     seed: int | None = None
     """of the starts; by default one that training never used"""
     changed: str = ""
@@ -256,10 +266,7 @@ def command_evaluate(words: list[str]) -> int:
 
 
 def evaluate(request: Evaluate) -> dict[str, Any]:
-    from .run import Run
-
-    run = Run.open(request.run)
-    configure(1, sees(run.experiment))
+    run = opened(request.run)
     from .evaluate.episode import PLANTS
     from .evaluate.episode import evaluate as evaluation
     from .progress import Count
@@ -318,9 +325,7 @@ def command_video(words: list[str]) -> int:
 
 
 def video(request: Video) -> Path:
-    from .run import Run
-
-    run = Run.open(request.run)
+    run = opened(request.run)
     if not (run.episodes(request.plant) / "summary.json").exists():
         evaluate(Evaluate(request.run, request.plant))
     from .progress import Count
@@ -346,9 +351,7 @@ def command_report(words: list[str]) -> int:
 
 
 def report(request: Report) -> Path:
-    from .run import Run
-
-    run = Run.open(request.run)
+    run = opened(request.run)
     if not run.summaries():
         evaluate(Evaluate(request.run))
     from .report.page import write
@@ -463,10 +466,7 @@ class Parity:
 
 def command_parity(words: list[str]) -> int:
     request = parse(Parity, words, "parity")
-    from .run import Run
-
-    run = Run.open(request.run)
-    configure(1, sees(run.experiment))
+    run = opened(request.run)
     from .evaluate.parity import compare, plain
     from .evaluate.plants import PLANTS
     from .progress import Count
@@ -603,15 +603,15 @@ def scored_already(run: Any, episodes: int, scripts: bool) -> bool:
     from .evaluate.episode import UNSEEN
 
     found = run.summaries().get("fast", {})
-    wanted = {"episodes": episodes, "checkpoint": (run.steps or [0])[-1], "seed": UNSEEN}
+    wanted = {"episodes": episodes, "checkpoint": (run.steps or [0])[-1], "seed": UNSEEN, "policy": "average"}
     same = {name: found.get(name) for name in wanted} == wanted
     return trained_already(run) and same and ("baselines" in found or not scripts)
 
 
 def trained_already(run: Any) -> bool:
-    from .training import trainer_of
+    from .training import steps_of
 
-    return (run.steps or [0])[-1] >= trainer_of(run.experiment).updates * run.experiment.learner.samples
+    return (run.steps or [0])[-1] >= steps_of(run.experiment)
 
 
 def completed(run: Any, episodes: int, scripts: bool) -> bool:
@@ -812,11 +812,12 @@ def guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
         return 1
     except Exception as error:
         from .evaluate.plant import PlantError
-        from .training import TrainingError
+        from .training import TrainingError, lack_of_memory
 
-        if not isinstance(error, TrainingError | PlantError):
+        text = str(error) if isinstance(error, TrainingError | PlantError) else lack_of_memory(error)
+        if text is None:
             raise
-        say(f"slipstream: {error}")
+        say(f"slipstream: {text}")
         return 1
 
 

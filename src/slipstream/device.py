@@ -63,8 +63,16 @@ def free_memory() -> int | None:
     told = [gpu.memory_stats() for gpu in jax.devices() if gpu.platform != "cpu"]
     if told:
         return sum(s["bytes_limit"] - s["bytes_in_use"] for s in told if s and "bytes_limit" in s) or None
-    meminfo = Path("/proc/meminfo")
-    if not meminfo.exists():
-        return None
-    rows = (line.split() for line in meminfo.read_text().splitlines())
-    return next((int(row[1]) * 1024 for row in rows if row[0] == "MemAvailable:"), None)
+    return host_memory()
+
+
+def host_memory() -> int | None:
+    """Bytes that are free on the host: of the machine, and of a container's share of it; None if nobody can tell."""
+    found = []
+    with contextlib.suppress(OSError):
+        rows = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        found += [int(row[1]) * 1024 for row in rows if row[0] == "MemAvailable:"]
+    with contextlib.suppress(OSError, ValueError):  # a group without a limit says "max"
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(found, default=None)

@@ -11,8 +11,8 @@ import jax
 from . import device
 
 OPTIONAL = {
-    "mujoco": ("the MuJoCo plant", 'pip install "slipstream[mujoco]"'),
-    "pyulog": ("fitting to a PX4 flight log", 'pip install "slipstream[px4]"'),
+    "mujoco": ("the MuJoCo plant", "pip install mujoco"),
+    "pyulog": ("fitting to a PX4 flight log", "pip install pyulog"),
     "tensorboard": ("looking at tensorboard/ in a run", "pip install tensorboard"),
 }
 

@@ -36,6 +36,14 @@ class State(Generic[World, Body, Progress]):
     def ended(self) -> Bool[Array, "*agents"]:
         return self.terminated | self.truncated
 
+    @property
+    def present(self) -> Bool[Array, "agents"]:
+        """Which agents of a world with several are there for others to see: those that have not ended.
+
+        A clock that ends all at once takes nobody away: what is seen then decides what the future is worth.
+        """
+        return ~self.terminated & (~self.truncated | jnp.all(self.ended))
+
 
 @dataclass(frozen=True)
 class Box:
@@ -145,6 +153,7 @@ class Fresh(Generic[S]):
 
     state: S
     newcomers: Any = None
+    stale: Bool[Array, ""] | None = None  # whether the world of the newcomers has been replaced since
 
 
 def pick(flag: Bool[Array, ""], yes: S, no: S) -> S:
@@ -161,7 +170,9 @@ def prepare(env: Env[S], state: S) -> Fresh[S]:
     """The starts there would be if all ended now: of streams of their own, so that they may be drawn ahead."""
     chance = state.chance.fork(0)
     fresh = env.reset(chance)
-    return Fresh(fresh, env.newcomers(chance.fork(1), state) if isinstance(env, Rejoining) else None)
+    if not isinstance(env, Rejoining):
+        return Fresh(fresh)
+    return Fresh(fresh, env.newcomers(chance.fork(1), state), jnp.bool_(False))
 
 
 def advance(env: Env[S], state: S, action: Any, fresh: Fresh[S] | None = None) -> S:
@@ -181,14 +192,15 @@ def advance(env: Env[S], state: S, action: Any, fresh: Fresh[S] | None = None) -
     if env.spec.agents == 1:
         return pick(state.ended, anew, after)
     waiting = state.ended
-    if isinstance(env, Rejoining):
-        return pick(jnp.all(waiting), anew, env.rejoin(after, fresh.newcomers, waiting))
     after = replace(
         after,
         reward=jnp.where(waiting, 0.0, after.reward),
         terminated=state.terminated | (after.terminated & ~waiting),
         truncated=state.truncated | (after.truncated & ~waiting),
     )
+    if isinstance(env, Rejoining):
+        # Starts in a world that is gone may lie inside a hill of this one: who ends here waits for the next ones.
+        after = env.rejoin(after, fresh.newcomers, waiting if fresh.stale is None else waiting & ~fresh.stale)
     return pick(jnp.all(waiting), anew, after)
 
 

@@ -44,10 +44,14 @@ class Experiment(Generic[Task, Learner]):
     """how many seeds train at once"""
     devices: int = 0
     """devices to train on; 0 is all of them, and on a CPU every core is one"""
+    average: float = 0.2
+    """share of the training, at its end, whose weights are averaged to the policy that is handed over; 0 is none"""
     origin: str = ""
     """folder of a run whose policy this training begins with; `--from` sets it"""
 
     def __post_init__(self) -> None:
+        if not 0.0 <= self.average <= 1.0:
+            raise ValueError("average is a share of the training, between 0 and 1")
         if self.steps < 1 or self.seeds < 1 or self.devices < 0 or not 0 <= self.seed < SEEDS:
             raise ValueError("steps and seeds must be at least 1, devices and seed not negative")
 

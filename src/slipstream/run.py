@@ -1,7 +1,9 @@
 """The run directory: what a training writes and everything after it reads. Plain files only."""
 
+import contextlib
 import json
 import math
+import os
 import re
 import shutil
 import time
@@ -62,6 +64,24 @@ class Run:
             return Experiment.from_dict(json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as error:
             raise RunError(f"{path} cannot be used: {error}") from error
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else trains this run meanwhile; the lock ends with the process, however that ends."""
+        with open(self._file(".lock"), "a+") as file:
+            try:
+                lock(file)
+            except OSError:
+                file.seek(0)
+                who = file.read().strip()
+                raise RunError(
+                    f"{self.folder} is being trained by another process{f' ({who})' if who else ''}. "
+                    "Wait until it has finished, or choose another --run folder."
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
 
     # Metrics
 
@@ -129,13 +149,13 @@ class Run:
 
     @property
     def best_step(self) -> int | None:
-        """Of the checkpoint with the highest skill."""
+        """Of the checkpoint with the highest skill among those that have one; None if none has."""
         skills = {}
         for step in self.steps:
-            try:
-                skills[step] = checkpoint.manifest(self._checkpoint(step)).get("skill") or 0.0
-            except checkpoint.CheckpointError:
-                continue
+            with contextlib.suppress(checkpoint.CheckpointError):
+                skill = checkpoint.manifest(self._checkpoint(step)).get("skill")
+                if isinstance(skill, int | float):
+                    skills[step] = skill
         return max(skills, key=lambda step: (skills[step], step), default=None)
 
     def load(self, like: Any, which: str | int = "last", prefix: str = "") -> tuple[int, Any]:
@@ -147,10 +167,22 @@ class Run:
             which = int(which)
         step = named.get(which, which) if isinstance(which, str) else which
         if step not in self.steps:
-            known = ["last", "best", *map(str, self.steps)]
+            known = ["average", "last", "best", *map(str, self.steps)]
             raise RunError(f"there is no checkpoint '{which}'{nearest(str(which), known)}")
         assert isinstance(step, int)
         return step, checkpoint.read(self._checkpoint(step), like, prefix)
+
+    def load_policy(self, like: Any, which: str | int = "average") -> tuple[int, Any]:
+        """The policy that is handed over: the average over the last part of the training, or that of a checkpoint."""
+        if which != "average":
+            return self.load(like, which, ".policy")
+        if not self.experiment.average:
+            return self.load(like, "last", ".policy")
+        try:
+            return self.load(like, "last", ".average")
+        except checkpoint.CheckpointError:
+            # A run of before there were averages has none.
+            return self.load(like, "last", ".policy")
 
     def load_newest(self, like: Any) -> tuple[int, Any, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with those after it."""
@@ -162,11 +194,25 @@ class Run:
                 complaints.append(str(error))
         raise RunError("\n".join([f"{self.folder} has no usable checkpoint", *complaints]))
 
-    def elapsed(self, step: int) -> float:
-        """Seconds of training behind a checkpoint."""
-        return float(checkpoint.manifest(self._checkpoint(step)).get("seconds", 0.0))
+    def facts(self, step: int) -> dict[str, Any]:
+        """What was stored beside a checkpoint: `seconds` of training behind it, its `skill`, its `devices`."""
+        return checkpoint.manifest(self._checkpoint(step))
 
     # What comes after training
+
+    @property
+    def profile(self) -> dict[str, Any] | None:
+        """How fast the training was and where its time went; None if it never was measured."""
+        path = self._file("profile.json")
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RunError(f"{path} is damaged; remove it") from error
+
+    def write_profile(self, profile: dict[str, Any]) -> None:
+        write_text(self._file("profile.json"), json.dumps(profile, indent=1) + "\n")
 
     def episodes(self, plant: str) -> Path:
         return self._file("episodes") / plant
@@ -192,13 +238,19 @@ class Run:
 
 def write_text(path: Path, text: str) -> None:
     """All of the text or nothing."""
-    aside = path.with_name(f".{path.name}.part")
+    checkpoint.write_whole(path, text.encode())
+
+
+def lock(file: Any) -> None:
+    """Lock an open file for this process alone, or raise OSError."""
     try:
-        aside.write_text(text)
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def finite(value: Any) -> Any:

@@ -43,7 +43,7 @@ class Gymnax:
         try:
             import gymnax  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise ValueError('environments of gymnax need it: pip install "slipstream[gymnax]"') from error
+            raise ValueError("environments of gymnax need it: pip install gymnax six") from error
         if self.environment not in gymnax.registered_envs:
             raise ValueError(f"gymnax has no '{self.environment}'{nearest(self.environment, gymnax.registered_envs)}")
         return gymnax.make(self.environment)

@@ -170,9 +170,8 @@ class Quadrotor:
         lift = scaled(1.0, variation.thrust)
         return Rotors(*(self._curve(self.thrust_curve, ω) * lift for ω in rotors.parts))
 
-    def spin_torque(self, flight: Flight, target: Rotors, variation: Variation) -> Vec3:
-        """What rotors do to the body by spinning: they resist being tilted, and turn it as they speed up."""
-        slope = self.rotor_slope(flight.rotors, target, variation)
+    def spin_torque(self, flight: Flight, slope: Rotors) -> Vec3:
+        """What rotors do to the body by spinning: they resist being tilted, and turn it as they speed up by `slope`."""
         # Clockwise rotors (those that yaw the body left) carry spin along −z.
         spin = -self.rotor_inertia * flight.rotors.yawing
         return Vec3(-flight.rates.y * spin, flight.rates.x * spin, self.rotor_inertia * slope.yawing)
@@ -185,8 +184,10 @@ class Quadrotor:
         """The vehicle after `dt`, its rotors drawn towards the `target` speeds."""
         if self.order == 4:
             return self._runge_kutta(flight, target, wind, variation, dt)
-        flight = replace(flight, rotors=self.followed(flight.rotors, target, variation, dt))
-        acceleration, spin = self.accelerations(flight, target, wind, variation)
+        rotors = self.followed(flight.rotors, target, variation, dt)
+        slope = mean_slope(flight.rotors, rotors, dt)
+        flight = replace(flight, rotors=rotors)
+        acceleration, spin = self.accelerations(flight, slope, wind, variation)
         velocity = flight.velocity + acceleration * dt
         rates = flight.rates + spin * dt
         return replace(
@@ -204,14 +205,15 @@ class Quadrotor:
         memory, flight = flight.memory, replace(flight, memory=None)
 
         def slope(at: Flight) -> Flight:
-            acceleration, spin = self.accelerations(at, target, wind, variation)
+            rotor_slope = self.rotor_slope(at.rotors, target, variation)
+            acceleration, spin = self.accelerations(at, rotor_slope, wind, variation)
             ω = at.rates * 0.5
             return Flight(
                 position=at.velocity,
                 attitude=at.attitude * Quat(0.0, ω.x, ω.y, ω.z),
                 velocity=acceleration,
                 rates=spin,
-                rotors=self.rotor_slope(at.rotors, target, variation),
+                rotors=rotor_slope,
             )
 
         def moved(by: Flight, h: float) -> Flight:
@@ -230,16 +232,19 @@ class Quadrotor:
         return Rotors(*((t - ω) * jnp.where(t > ω, up, down) for ω, t in zip(rotors.parts, target.parts, strict=True)))
 
     def accelerations(
-        self, flight: Flight, target: Rotors, wind: Vec3 | None, variation: Variation
+        self, flight: Flight, slope: Rotors, wind: Vec3 | None, variation: Variation
     ) -> tuple[Vec3, Vec3]:
-        """Of the centre of mass in the world, and of the body rates:  J ω̇ = τ − ω × J ω − rotor terms."""
+        """Of the centre of mass in the world, and of the body rates:  J ω̇ = τ − ω × J ω − rotor terms.
+
+        `slope` is how fast the rotors speed up, rad/s².
+        """
         mass = scaled(self.mass, variation.mass)
         ix, iy, iz = (scaled(i, variation.inertia) for i in self.inertia)
         force_b, torque = self.wrench(flight, wind, variation)
         ω = flight.rates
         torque = torque - ω.cross(Vec3(ix * ω.x, iy * ω.y, iz * ω.z))
         if self.rotor_inertia:
-            torque = torque + self.spin_torque(flight, target, variation)
+            torque = torque + self.spin_torque(flight, slope)
         acceleration = flight.attitude.rotate(force_b) * (1.0 / mass) - Vec3(0.0, 0.0, GRAVITY)
         if self.ground:
             push, turn = self.ground_reaction(flight)
@@ -293,6 +298,11 @@ class Quadrotor:
     def _curve(self, coefficients: tuple[float, float], speed: Scalar) -> Scalar:
         linear, quadratic = coefficients
         return quadratic * speed * speed if linear == 0.0 else speed * (linear + quadratic * speed)
+
+
+def mean_slope(before: Rotors, after: Rotors, dt: float) -> Rotors:
+    """How fast rotors sped up over `dt`, on average: what the body gets back of their angular momentum, exactly."""
+    return Rotors(*((b - a) * (1.0 / dt) for a, b in zip(before.parts, after.parts, strict=True)))
 
 
 racer = Quadrotor()

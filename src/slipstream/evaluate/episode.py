@@ -3,6 +3,8 @@
 import json
 import shutil
 import time
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,14 +20,18 @@ from ..chance import Chance
 from ..env import Seeing, among, pick
 from ..experiment import SEEDS, checked
 from ..learn.rollout import aged
+from ..learn.trainer import policy_shape
 from ..run import Run, RunError, finite, write_text
-from ..training import trainer_of
 from .plant import Plant, PlantError, Task
 from .plants import PLANTS
 from .settings import USUAL, PlantSettings
 
 UNSEEN = 1_000_003
 """Added to the seed of a training, so that no start of an evaluation was trained on."""
+
+
+DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
+"""What reading a damaged .npz file raises."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Episode:
                     if rest and group in parts:
                         parts[group][rest] = stored[name]
                 dt = float(stored["control_dt"])
-        except (OSError, ValueError, KeyError) as error:
+        except DAMAGE as error:
             raise RunError(f"{path} is damaged; evaluate again") from error
         figures = {name: float(value) for name, value in parts["figures"].items()}
         return cls(parts["steps"], parts["scenery"], figures, dt)
@@ -262,11 +268,10 @@ def held(before: Any, after: Any) -> Any:
     )
 
 
-def policies(run: Run, which: str = "last") -> tuple[int, list[Any]]:
+def policies(run: Run, which: str = "average") -> tuple[int, list[Any]]:
     """The trained policies of a run, one for each seed, and the step they are from."""
     experiment = run.experiment
-    shape = trainer_of(experiment).shape.policy
-    step, stored = run.load(shape, which, prefix=".policy")
+    step, stored = run.load_policy(policy_shape(experiment.task, experiment.learner, experiment.seeds), which)
     if experiment.seeds == 1:
         return step, [jax.device_put(stored)]
     return step, [jax.device_put(jax.tree.map(lambda x, i=i: x[i], stored)) for i in range(experiment.seeds)]
@@ -277,7 +282,7 @@ def evaluate(
     plant: str = "fast",
     episodes: int | None = None,
     seed: int | None = None,
-    which: str = "last",
+    which: str = "average",
     keep: int = 16,
     watch: Callable[[int, int], None] = lambda ended, episodes: None,
     settings: PlantSettings = PlantSettings(),
@@ -320,6 +325,7 @@ def evaluate(
         "lost": int(np.sum(figures["lost"])),
         **flown_by.figures(),
         "checkpoint": step,
+        "policy": which if which in ("average", "last", "best") else "step",
         "seed": seed,
         "seconds": round(seconds, 2),
     }
@@ -372,5 +378,5 @@ def figures_of(run: Run, plant: str) -> dict[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError) as error:
+    except DAMAGE as error:
         raise RunError(f"{path} is damaged or missing; evaluate again") from error

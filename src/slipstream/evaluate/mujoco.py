@@ -19,7 +19,7 @@ from .. import device
 from ..chance import Chance, Index
 from ..dynamics.cascade import Cascade, Memory
 from ..dynamics.control import Setpoint
-from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Rotors, Variation
+from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Rotors, Variation, mean_slope
 from ..env import pick
 from ..geometry import Quat, Vec3
 from ..sensors.inertial import normal3
@@ -37,7 +37,7 @@ def library() -> Any:
         import mujoco
         import mujoco.rollout
     except ImportError as error:
-        raise PlantError('the plant mujoco needs the package: pip install "slipstream[mujoco]"') from error
+        raise PlantError("the plant mujoco needs the package: pip install mujoco") from error
     # A wreck that tumbles through a gate's frame makes MuJoCo complain, on the terminal and in a file where one stands.
     mujoco.set_mju_user_warning(lambda text: None)
     return mujoco
@@ -288,11 +288,13 @@ def flights_of(columns: Any, rotors: Rotors) -> Flight:
 
 def pushed(vehicle: Quadrotor, flight: Flight, target: Rotors, air: Vec3, variation: Variation, dt: float) -> Any:
     """Of one vehicle: rotor speeds after `dt`, their thrusts, and what else acts on the body, in the world."""
-    flight = replace(flight, rotors=vehicle.followed(flight.rotors, target, variation, dt))
+    rotors = vehicle.followed(flight.rotors, target, variation, dt)
+    slope = mean_slope(flight.rotors, rotors, dt)
+    flight = replace(flight, rotors=rotors)
     thrusts = vehicle.thrusts(flight.rotors, variation)
     force, _ = vehicle.wrench(flight, air, variation)
     drag = flight.attitude.rotate(force - Vec3(0.0, 0.0, thrusts.total))
-    turn = flight.attitude.rotate(vehicle.spin_torque(flight, target, variation))
+    turn = flight.attitude.rotate(vehicle.spin_torque(flight, slope))
     return flight.rotors, jnp.stack(thrusts.parts), jnp.stack([*drag.parts, *turn.parts])
 
 

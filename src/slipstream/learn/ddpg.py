@@ -88,6 +88,10 @@ class Ddpg(Judged):
         raw = policy.actor(rows.observation)
         return jnp.tanh(raw), weighted(jnp.mean(jnp.square(jnp.maximum(jnp.abs(raw) - 2.0, 0.0)), -1), rows)
 
+    @property
+    def period(self) -> int:
+        return self.delay
+
     def passed(self, step: Any, count: Array) -> Any:
         if self.delay == 1:
             return step

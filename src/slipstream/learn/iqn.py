@@ -75,7 +75,10 @@ class Iqn(OffPolicy):
         then = jax.lax.stop_gradient(self._raw(target, rows.following, second))
         picking = jax.lax.stop_gradient(self._raw(policy, rows.following, second)) if self.double else then
         taken = choices.numbers(rows.action)
-        picked = choices.split(jnp.mean(picking, -2))
+        # The policy that is valued is the one that acts: by the part of the distribution that counts (decision 0012).
+        near = policy.task.nearness(policy.normaliser.undone(rows.following)) if self.adaptive else None
+        counting = policy.risk.weights(near, rows.reward.shape, self.shares)
+        picked = choices.split(jnp.sum(picking * counting[..., None], -2))
         losses = errors = jnp.zeros_like(rows.reward)
         for own, action, by, after in zip(choices.split(now), taken, picked, choices.split(then), strict=True):
             chosen = jnp.take_along_axis(own, action[:, None, None], -1)[..., 0]

@@ -31,6 +31,7 @@ class OffPolicyState:
     top: Float[Array, ""]  # the highest priority so far
     key: PRNGKeyArray
     updates: Int[Array, ""]
+    average: Any = None  # of the policy, over the last part of a training; kept by the trainer
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,16 @@ class OffPolicy:
         """The weighted mean loss of a batch; and for each row its error, and metrics."""
         raise NotImplementedError
 
+    @property
+    def between(self) -> bool:
+        """Whether the loss looks at the observations between the first step of a row and its last."""
+        return False
+
+    @property
+    def period(self) -> int:
+        """Batches after which `passed` repeats itself."""
+        return 1
+
     def passed(self, step: Any, count: Array) -> Any:
         """What of a step of the optimiser is taken; by default all."""
         return step
@@ -172,14 +183,15 @@ class OffPolicy:
             return action, jnp.zeros(observation.shape[:-1]), chances
 
         worlds, chances, moments, tally, _ = rollout(env, act, train.worlds, train.chances, self.length)
-        length = train.replay.length
-        done = train.updates * self.length
-        replay = stored(train.replay, moments, done % length, train.top)
+        room = train.replay.length // self.length
+        replay = stored(train.replay, moments, train.updates % room * self.length, train.top)
         if self.normalise:
             policy = seen(policy, env.spec, moments.observation, moments.valid, axis)
-        done = done + self.length
-        filled, head = jnp.minimum(done, length), done % length
-        warm = (done * self.worlds * env.spec.agents >= self.warmup) & (filled > self.steps)
+        # Counted in rollouts and never beyond the room there is: samples in all would overflow 32 bits.
+        rollouts = train.updates + 1
+        filled, head = jnp.minimum(rollouts, room) * self.length, rollouts % room * self.length
+        enough = min(-(-self.warmup // (self.worlds * env.spec.agents * self.length)), room)
+        warm = (rollouts >= enough) & (filled > self.steps)
         train = replace(train, worlds=worlds, chances=chances, policy=policy, replay=replay, key=key)
         train, metrics = self._learn(train, learning, head, filled, warm, share, axis)
         train = replace(train, updates=train.updates + 1)
@@ -206,11 +218,23 @@ class OffPolicy:
             policy, target, optimiser, tree, top, count = carry
             drawing, inside = jax.random.split(jax.random.fold_in(key, here))
             replay = replace(train.replay, tree=tree)
-            rows = sample(replay, drawing, self.batch // devices, head, filled, self.steps, self.discount, beta)
+            rows = sample(
+                replay,
+                drawing,
+                self.batch // devices,
+                head,
+                filled,
+                self.steps,
+                self.discount,
+                beta,
+                axis,
+                self.between,
+            )
             rows = replace(
                 rows,
                 observation=normaliser(rows.observation),
                 following=normaliser(rows.following),
+                between=normaliser(rows.between) if self.between else rows.between,
                 reward=self.scale * rows.reward,
             )
 
@@ -235,7 +259,8 @@ class OffPolicy:
             metrics |= {"gradient": optax.tree.norm(slope)}
             return (policy, target, optimiser, tree, top, count + 1), metrics
 
-        count = train.updates * self.learns
+        # Only ever looked at modulo these; as it is, it would overflow 32 bits.
+        count = train.updates % (max(self.copy, 1) * self.period) * self.learns
         carry = train.policy, train.target, train.optimiser, train.replay.tree, train.top, count
         carry, metrics = jax.lax.scan(one, carry, jax.random.split(key, self.learns))
         policy, target, optimiser, tree, top, _ = carry

@@ -32,6 +32,7 @@ class PpoState:
     rate: Float[Array, ""]
     key: PRNGKeyArray
     updates: Int[Array, ""]
+    average: Any = None  # of the policy, over the last part of a training; kept by the trainer
 
 
 @struct
@@ -261,7 +262,8 @@ class Ppo:
             nothing = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(of, order[0]))
             sums, _ = jax.lax.scan(add, nothing, order)
             gradient, metrics = jax.lax.psum(sums, axis) if axis else sums
-            count = metrics.pop("count")
+            # A minibatch of nothing but restarts teaches nothing.
+            count = jnp.maximum(metrics.pop("count"), 1.0)
             gradient, metrics = jax.tree.map(lambda x: x / count, (gradient, metrics))
             step, optimiser = self._adam.update(gradient, optimiser)
             weights = jax.tree.map(lambda w, s: w - rate * s, weights, step)

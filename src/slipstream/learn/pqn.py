@@ -28,6 +28,7 @@ class PqnState:
     optimiser: Any
     key: PRNGKeyArray
     updates: Int[Array, ""]
+    average: Any = None  # of the policy, over the last part of a training; kept by the trainer
 
 
 @dataclass(frozen=True)

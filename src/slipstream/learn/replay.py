@@ -51,6 +51,8 @@ class Rows:
     discount: Float[Array, "b"]  # of what comes after; 0 after an end that terminates
     following: Float[Array, "b d"]
     weight: Float[Array, "b"]
+    between: Float[Array, "b m d"]  # observations after the first step and before the last, if asked for
+    between_discount: Float[Array, "b m"]  # of each; 0 after an end
     world: Int[Array, "b"]
     leaf: Int[Array, "b"]  # time and agent as one number
 
@@ -142,6 +144,8 @@ def sample(
     steps: int,
     discount: float,
     beta: Float[Array, ""] | float = 0.0,
+    axis: str | None = None,
+    between: bool = False,
 ) -> Rows:
     """Rows to learn from, each with what followed over up to `steps` steps, never across an end.
 
@@ -169,12 +173,17 @@ def sample(
         good = valid[world, leaf] & (age >= steps) & (age < filled)
         rows = jnp.maximum(filled.astype(jnp.float32) * worlds * agents, 1.0)
         weight = (rows * jnp.maximum(share, 1e-12)) ** -beta
-        weight = good * weight / jnp.maximum(jnp.max(jnp.where(good, weight, 0.0)), 1e-9)
+        highest = jnp.max(jnp.where(good, weight, 0.0))
+        # One scale for the whole batch, wherever its rows lie.
+        weight = good * weight / jnp.maximum(jax.lax.pmax(highest, axis) if axis else highest, 1e-9)
     reward, going = jnp.zeros(count), jnp.ones(count, jnp.bool_)
     scale, ends = jnp.ones(count), jnp.zeros(count, jnp.bool_)
     rewards, terminated, truncated = flat(replay.reward), flat(replay.terminated), flat(replay.truncated)
-    at = leaf
-    for _ in range(steps):
+    at, places, discounts = leaf, [], []
+    for k in range(steps):
+        if between and k:
+            places.append(at)
+            discounts.append(jnp.where(going, scale, 0.0))
         over = terminated[world, at] | truncated[world, at]
         reward = reward + jnp.where(going, scale * rewards[world, at], 0.0)
         scale = jnp.where(going, scale * discount, scale)
@@ -190,6 +199,8 @@ def sample(
         discount=jnp.where(ends, 0.0, scale),
         following=observation[world, at],
         weight=weight,
+        between=jnp.stack([observation[world, place] for place in places], 1) if places else jnp.zeros((count, 0, 0)),
+        between_discount=jnp.stack(discounts, 1) if places else jnp.zeros((count, 0)),
         world=world,
         leaf=leaf,
     )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ from ..struct import struct
 S = TypeVar("S", bound=State[Any, Any, Any])
 Act = Callable[[Float[Array, "*b d"], Chance, Any], tuple[Array, Float[Array, "*b"], Chance]]
 See = Callable[[Picture], Any]
+Carry = tuple[Any, Any, Any]
+"""Of a scan over steps: states, which worlds have restarted, and whatever else."""
 
 
 BLOCK = 256
@@ -122,30 +125,37 @@ def side_by_side(worlds: Any, agents: int) -> Any:
     return jax.tree.map(turned, worlds) if few and jax.default_backend() == "cpu" else worlds
 
 
-def advanced(env: Env[S], states: S, action: Any, fresh: Fresh[S]) -> S:
-    """All worlds one step on."""
+def advanced(env: Env[S], states: S, action: Any, fresh: Fresh[S], stale: Any) -> tuple[S, Any]:
+    """All worlds one step on, and which of them have restarted since `fresh` was drawn."""
     laid = partial(side_by_side, agents=env.spec.agents)
-    return laid(jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(laid(states), laid(action), fresh)))
+    fresh = replace(fresh, stale=stale)
+    after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(laid(states), laid(action), fresh))
+    return laid(after), None if stale is None else stale | jnp.all(states.ended, axis=1)
 
 
 def with_restarts(
     env: Env[S],
-    tick: Callable[[Fresh[S], tuple[S, Any]], tuple[tuple[S, Any], Any]],
+    tick: Callable[[Fresh[S], Carry], tuple[Carry, Any]],
     states: S,
     rest: Any,
     length: int,
     window: int = WINDOW,
 ) -> tuple[tuple[S, Any], Any]:
-    """Scan `tick(fresh, (states, rest))`, where `fresh` are the starts of the worlds that end.
+    """Scan `tick(fresh, (states, stale, rest))`, where `fresh` are the starts of the worlds that end.
 
     They are drawn once for a window of steps: in every step, as long as few worlds end, nearly all would be thrown
-    away. A world that ends twice within a window starts twice from the same place.
+    away. A world that ends twice within a window starts twice from the same place; `stale` tells whether it has
+    restarted, so that the starts of agents in the world before are of no use.
     """
     window = math.gcd(length, window)
 
     def outer(carry: tuple[S, Any], _: None) -> tuple[tuple[S, Any], Any]:
-        fresh = jax.lax.optimization_barrier(jax.vmap(partial(prepare, env))(carry[0]))
-        return jax.lax.scan(lambda carry, _: tick(fresh, carry), carry, length=window)
+        with jax.named_scope("physics"):
+            fresh = jax.lax.optimization_barrier(jax.vmap(partial(prepare, env))(carry[0]))
+        (states, _, rest), out = jax.lax.scan(
+            lambda carry, _: tick(fresh, carry), (carry[0], fresh.stale, carry[1]), length=window
+        )
+        return (states, rest), out
 
     carry, out = jax.lax.scan(outer, (states, rest), length=length // window)
     return carry, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), out)
@@ -176,13 +186,14 @@ def _rollout(
 ) -> tuple[S, Chance, tuple[Moment, Seen | None], Tally]:
     spec = env.spec
 
-    def tick(
-        fresh: Fresh[S], carry: tuple[S, tuple[Chance, Tally]], age: Any = 0, sight: Any = None
-    ) -> tuple[tuple[S, tuple[Chance, Tally]], Moment]:
-        states, (chances, tally) = carry
-        observation = noticed(env, states, None if sight is None else age)
-        action, log_prob, chances = act(observation, chances, sight)
-        after = advanced(env, states, action, fresh)
+    def tick(fresh: Fresh[S], carry: Carry, age: Any = 0, sight: Any = None) -> tuple[Carry, Moment]:
+        states, stale, (chances, tally) = carry
+        with jax.named_scope("observation"):
+            observation = noticed(env, states, None if sight is None else age)
+        with jax.named_scope("policy"):
+            action, log_prob, chances = act(observation, chances, sight)
+        with jax.named_scope("physics"):
+            after, stale = advanced(env, states, action, fresh, stale)
         moment = Moment(
             observation=observation,
             action=action,
@@ -192,13 +203,15 @@ def _rollout(
             truncated=after.truncated,
             valid=~states.ended,
         )
-        return (after, (chances, count(env, tally, states, after))), moment
+        return (after, stale, (chances, count(env, tally, states, after))), moment
 
-    def look(fresh: Fresh[S], carry: tuple[S, Any]) -> tuple[tuple[S, Any], tuple[Moment, Seen]]:
+    def look(fresh: Fresh[S], carry: Carry) -> tuple[Carry, tuple[Moment, Seen]]:
         """One picture, and the steps through which it stands."""
         assert isinstance(env, Seeing) and see is not None
-        frame = jax.lax.optimization_barrier(jax.vmap(env.picture)(carry[0]))
-        sight = jax.lax.optimization_barrier(see(frame))
+        with jax.named_scope("camera"):
+            frame = jax.lax.optimization_barrier(jax.vmap(env.picture)(carry[0]))
+        with jax.named_scope("policy"):
+            sight = jax.lax.optimization_barrier(see(frame))
         step = partial(tick, fresh, sight=sight)
         carry, moments = jax.lax.scan(lambda c, age: step(c, age), carry, jnp.arange(spec.interval))
         return carry, (moments, Seen(frame, sight))

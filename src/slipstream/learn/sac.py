@@ -54,13 +54,30 @@ class Sac(Judged):
         policy, observation = self.computed((policy, observation))
         return jax.tree.map(lambda x: x.astype(jnp.float32), policy.spread(observation))
 
+    @property
+    def between(self) -> bool:
+        return self.steps > 1
+
+    def wanted(self, policy: Any, target: Any, rows: Rows, heat: Array, key: PRNGKeyArray) -> Array:
+        """Soft returns over n steps: the entropy of the steps between counts like a reward.
+
+            r₀ + Σ γᵏ (rₖ + α H(sₖ)) + γⁿ (Q(sₙ, a) − α log π(a | sₙ)),   0 < k < n
+
+        Entropies are those of the policy as it is now, by one action drawn for each (decision 0012).
+        """
+        last, middle = jax.random.split(key)
+        following, log_prob = drawn(*self._spread(policy, rows.following), last)
+        values = [self._worth(critic, rows.following, following) for critic in target.critics]
+        wanted = rows.reward + rows.discount * (jnp.min(jnp.stack(values), 0) - heat * log_prob)
+        if self.between:
+            _, log_probs = drawn(*self._spread(policy, rows.between), middle)
+            wanted = wanted - heat * jnp.sum(rows.between_discount * log_probs, -1)
+        return jax.lax.stop_gradient(wanted)
+
     def loss(self, policy: Any, target: Any, rows: Rows, key: PRNGKeyArray, share: Array) -> tuple[Array, Any]:
         first, second = jax.random.split(key)
         heat = jax.lax.stop_gradient(jnp.exp(policy.log_heat))
-        following, log_prob = drawn(*self._spread(policy, rows.following), first)
-        values = [self._worth(critic, rows.following, following) for critic in target.critics]
-        wanted = rows.reward + rows.discount * (jnp.min(jnp.stack(values), 0) - heat * log_prob)
-        wanted = jax.lax.stop_gradient(wanted)
+        wanted = self.wanted(policy, target, rows, heat, first)
         off = [self._worth(critic, rows.observation, rows.action) - wanted for critic in policy.critics]
         critic_loss = weighted(sum(huber(error, self.width) for error in off), rows)  # pyright: ignore[reportArgumentType]
         action, log_prob = drawn(*self._spread(policy, rows.observation), second)

@@ -1,7 +1,8 @@
 """A learner and a task, compiled once for a mesh of devices, and stepped a chunk of updates at a time."""
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -53,6 +54,8 @@ class Trainer:
     seeds: int = 1
     chunk_length: int = 8
     """Updates between two looks of the host."""
+    average: float = 0.0
+    """Share of the training, at its end, over which the weights of the policy are averaged; 0 is none."""
 
     def __post_init__(self) -> None:
         if self.learner.worlds % self.mesh.size:
@@ -67,7 +70,7 @@ class Trainer:
         """How each leaf of the training state lies on the mesh."""
         leading = (None,) if self.seeds > 1 else ()
         split, everywhere = PartitionSpec(*leading, AXIS), PartitionSpec()
-        shape = jax.eval_shape(lambda: self.learner.init(self.env, jnp.uint32(0), jnp.arange(self.mesh.size)))
+        shape = jax.eval_shape(lambda: self._begin(jnp.uint32(0), jnp.arange(self.mesh.size)))
         # What belongs to a world has the axis of worlds, whatever the learner calls it.
         where = {"worlds": split, "chances": split, "replay": split}
         return type(shape)(
@@ -77,12 +80,16 @@ class Trainer:
             }
         )
 
+    def _begin(self, seed: Array, worlds: Array) -> Any:
+        train = self.learner.init(self.env, seed, worlds)
+        return replace(train, average=train.policy) if self.average else train
+
     @cached_property
     def _init(self) -> Any:
         def init(seeds: Array, worlds: Array) -> Any:
             if self.seeds == 1:
-                return self.learner.init(self.env, seeds[0], worlds)
-            return jax.lax.map(lambda seed: self.learner.init(self.env, seed, worlds), seeds)
+                return self._begin(seeds[0], worlds)
+            return jax.lax.map(lambda seed: self._begin(seed, worlds), seeds)
 
         mapped = jax.shard_map(
             init,
@@ -114,8 +121,20 @@ class Trainer:
     def _update(self, train: Any) -> tuple[Any, tuple[Metrics, Tally]]:
         share = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
         env = self.env.at(share) if isinstance(self.env, Growing) else self.env
-        train, metrics, tally = self.learner.update(env, train, share, AXIS)
-        return train, (metrics, tally)
+        after, metrics, tally = self.learner.update(env, train, share, AXIS)
+        if self.average:
+            after = replace(after, average=self._averaged(train.average, after.policy, after.updates))
+        return after, (metrics, tally)
+
+    def _averaged(self, average: Any, policy: Any, updates: Int[Array, ""]) -> Any:
+        """The mean of the policies so far since averaging began; before that, the policy as it is."""
+        first = math.floor((1.0 - self.average) * self.updates)
+        weight = 1.0 / jnp.maximum(updates - first, 1).astype(jnp.float32)
+
+        def mean(old: Array, new: Array) -> Array:
+            return old + weight * (new - old) if jnp.issubdtype(new.dtype, jnp.floating) else new
+
+        return jax.tree.map(mean, average, policy)
 
     def _chunk(self, train: Any) -> tuple[Any, Metrics, Tally]:
         def one(train: Any) -> tuple[Any, Metrics, Tally]:
@@ -143,6 +162,14 @@ class Trainer:
             out_shardings=(self.shardings, here, here),
         )
         return Compiled(program.lower(self.shape).compile(), time.perf_counter() - began)
+
+
+def policy_shape(env: Env[Any], learner: Any, seeds: int = 1) -> Any:
+    """Shapes and types of a policy as it is stored; devices play no part in it."""
+    one = jax.eval_shape(lambda: learner.init(env, jnp.uint32(0), jnp.arange(1)).policy)
+    if seeds == 1:
+        return one
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), one)
 
 
 @dataclass(frozen=True)

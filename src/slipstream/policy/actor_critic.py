@@ -50,16 +50,16 @@ class ActorCritic:
         eyes_kind: str = "patches",
         guesses: bool = False,
     ) -> "ActorCritic":
-        trunk_key, actor_key, critic_key = jax.random.split(key, 3)
+        trunk_key, actor_key, critic_key, eyes_key, guesser_key = jax.random.split(key, 5)
         known, eyes = spec.observation, None
         if spec.frame:
-            eyes = EYES[eyes_kind].init(jax.random.fold_in(key, 1), spec.frame)
+            eyes = EYES[eyes_kind].init(eyes_key, spec.frame)
             known += AGE
         size = known + (eyes.joined.bias.size if eyes else 0)
         worth = known + spec.insight if spec.insight else size
         guesser = None
         if guesses and spec.insight:
-            guesser = Mlp.init(jax.random.fold_in(key, 2), (size, hidden[0], spec.insight), activation)
+            guesser = Mlp.init(guesser_key, (size, hidden[0], spec.insight), activation)
             size += spec.insight
         trunk = Mlp.init(trunk_key, (size, *hidden), activation, 2.0**0.5) if shared else None
         actor, critic = ((hidden[-1],) if shared else (inputs, *hidden) for inputs in (size, worth))

@@ -57,7 +57,7 @@ TEMPLATE = """<!doctype html>
 {% for key in baseline_keys %}<tr><td>{{ key.replace("_", " ") }}</td><td>{{ shown(summary.get(key)) }}</td>{% for b in baselines.values() %}<td>{{ shown(b.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
 </table></section>{% endif %}
 <section><h2>Throughput, and where the time goes</h2><div class="two"><div>{{ speed_curve }}</div>
-<div>{% if share %}{{ share }}<p>{{ rate_text }}</p>{% endif %}</div></div></section>
+<div>{{ share }}<p>{{ rate_text }}</p></div></div></section>
 <section><h2>Settings</h2><details><summary>experiment.json</summary><pre>{{ settings }}</pre></details>
 <p>Do it again: <code>slipstream train --resume --run {{ folder }}</code> goes on from the last checkpoint,
 <code>slipstream evaluate {{ folder }} --episodes 512</code> scores it.</p>
@@ -79,7 +79,7 @@ def page(run: Run) -> str:
     settings = experiment.as_dict()
     last = metrics[-1] if metrics else {}
     summary = summaries.get("fast") or next(iter(summaries.values()), {})
-    profile = profile_of(run)
+    profile = run.profile
     figures = figures_of(run, "fast") if "fast" in summaries else {}
     episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
     told: Any = {Survey: survey, Marine: marine, Gymnax: classic}.get(type(experiment.task), race)
@@ -92,7 +92,7 @@ def page(run: Run) -> str:
             "success_curve": curve(metrics, million, "success", "share of episodes that succeed", (0.0, 1.0)),
             "reward_curve": curve(metrics, million, "reward", "reward a step"),
             "speed_curve": curve(metrics, million, "steps_per_second", "steps a second", skip=2),
-            "share": charts.shares(profile["share"]) if profile else "",
+            "share": charts.shares(profile["share"]) if profile and profile["share"] else "",
         }.items()
     }
     return environment.from_string(TEMPLATE).render(
@@ -144,16 +144,6 @@ def curve(
     spread = [row.get(f"{name}_spread") for row in metrics]
     band = (million[skip:], spread[skip:]) if any(s is not None for s in spread) else None
     return charts.lines({name: (million[skip:], values[skip:])}, "million steps", words, y_range, band)
-
-
-def profile_of(run: Run) -> dict[str, Any] | None:
-    """Where the time of an update goes; measured once and kept in the run."""
-    path = run.folder / "profile.json"
-    if not path.exists():
-        from ..bench import profile
-
-        write_text(path, json.dumps(profile(run.experiment), indent=1) + "\n")
-    return json.loads(path.read_text())
 
 
 def rate_text(profile: dict[str, Any] | None) -> str:

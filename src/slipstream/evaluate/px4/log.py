@@ -14,7 +14,7 @@ def from_log(path: Path, rate: int = 20, seconds: float = 20.0) -> Recording:
     try:
         from pyulog import ULog
     except ImportError as error:
-        raise PlantError('reading a flight log needs pyulog: pip install "slipstream[px4]"') from error
+        raise PlantError("reading a flight log needs pyulog: pip install pyulog") from error
     try:
         with open(path, "rb") as file:
             if file.read(4) != b"ULog":

@@ -218,7 +218,8 @@ class Marine:
 
     def things(self, state: MarineState, boat: Boat) -> list[Thing]:
         """What each vessel could run into: the others that still sail, and the buoys."""
-        sailing, course, found = ~state.ended, boat.course, []
+        # One vessel alone meets no others.
+        sailing, course, found = state.present, boat.course, []
         for k in range(1, self.vessels):
             other = jax.tree.map(lambda x, k=k: jnp.roll(x, -k), (boat.position, course, sailing))
             found.append(Thing(other[0] - boat.position, other[1], jnp.float32(self.hull.radius), other[2]))

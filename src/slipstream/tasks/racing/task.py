@@ -25,6 +25,8 @@ from .scene import eye, race_scene
 from .track import OPENING, TRACKS, Gate, GeneratedTrack, Track, gate_at
 
 Range = tuple[float, float]
+TELLING = 0.9
+"""Share of the longest practice that an attempt must be allowed for its success to count."""
 
 
 @struct
@@ -211,6 +213,11 @@ class Racing:
         seeing = f", by a {self.sight} camera" if self.sight != "none" else ""
         return f"racing on the track ‘{self.track}’{seeing}"
 
+    @property
+    def remembered(self) -> int:
+        """How many of the last commands a race keeps: those that may still be under way, and one to compare with."""
+        return max(1 + self.delay, 2 if self.smooth_reward else 1)
+
     def exam(self) -> "Racing":
         """The task as it is evaluated: attempts run their full time."""
         return replace(self, practice_limit=0.0)
@@ -281,7 +288,7 @@ class Racing:
             crashed=jnp.bool_(False),
             missed=jnp.bool_(False),
             score=jnp.float32(0.0),
-            sent=(Stick(*[jnp.float32(0.0)] * 4),) * (1 + self.delay),
+            sent=(Stick(*[jnp.float32(0.0)] * 4),) * self.remembered,
             gust=Vec3(*[jnp.float32(0.0)] * 3) if self.gust else None,
         )
         return (flight, race, variation), chance
@@ -317,7 +324,7 @@ class Racing:
     def command(self, state: RaceState, action: Any) -> tuple[RaceState, Stick]:
         """The state that remembers the action, and the stick the vehicle gets: perhaps an older one."""
         newest = each(self.agents, self.stick)(action)
-        sent = (newest, *state.progress.sent)[: 1 + self.delay]
+        sent = (newest, *state.progress.sent)[: self.remembered]
         gust, chance = self._blow(state)
         state = replace(state, progress=replace(state.progress, sent=sent, gust=gust), chance=chance)
         late = sent[0]
@@ -336,10 +343,11 @@ class Racing:
 
     def _blow(self, state: RaceState) -> tuple[Vec3 | None, Chance]:
         """Gusts after one more step: an Ornstein-Uhlenbeck process of standard deviation `gust`."""
+        # The stream goes on even in still air: the noise of the sensors hangs on it.
+        chance, parts = state.chance.word()[1], []
         if not self.gust:
-            return None, state.chance
+            return None, chance
         keep = math.exp(-self.control_dt / self.gust_time)
-        chance, parts = state.chance, []
         for old in state.progress.gust.parts:  # pyright: ignore[reportOptionalMemberAccess]
             kick, chance = chance.normal(self.gust * math.sqrt(1.0 - keep**2))
             parts.append(keep * old + kick)
@@ -451,7 +459,7 @@ class Racing:
         if self.look_reward:
             facing = jnp.clip(after.attitude.forward.dot(ahead) / jnp.maximum(distance, 1e-3), -1.0, 1.0)
             reward = reward + self.look_reward * jnp.exp(-2.0 * angle_of(facing))
-        if self.smooth_reward and len(race.sent) > 1:
+        if self.smooth_reward:
             new, old = race.sent[0].parts, race.sent[1].parts
             reward = reward + self.smooth_reward * sum((a - b) ** 2 for a, b in zip(new, old, strict=True))
         lost = distance > self.too_far
@@ -546,7 +554,7 @@ class Racing:
 
     def _others(self, state: RaceState) -> Float[Array, "agents 6"]:
         """Position and velocity of the nearest other drone still flying, relative and in the body; else zero."""
-        p, v, flying = state.body.position, state.body.velocity, ~state.ended
+        p, v, flying = state.body.position, state.body.velocity, state.present
         gaps = [-jnp.subtract.outer(part, part) for part in (*p.parts, *v.parts)]
         distance = sum(gap**2 for gap in gaps[:3])
         distance = jnp.where(flying[None, :] & ~jnp.eye(self.agents, dtype=bool), distance, jnp.inf)
@@ -584,10 +592,13 @@ class Racing:
     def figures(self, state: RaceState) -> dict[str, Float[Array, "*agents"]]:
         race = state.progress
         done = race.first_lap > 0.0
-        cut = state.truncated if self.practice_limit else jnp.zeros_like(state.truncated)
+        tells = jnp.bool_(True)
+        if state.world.limit is not None:
+            # Only practice that may last long enough for a lap tells how many succeed; whether it ended early or not,
+            # since crashes always end early.
+            tells = state.world.limit >= TELLING * self.practice_limit
         return {
-            # Practice that was cut short before a lap was done says nothing about laps.
-            "success": jnp.where(cut & ~done, jnp.nan, done),
+            "success": jnp.where(tells, done, jnp.nan),
             "score": jnp.asarray(race.score),
             "lap_time": jnp.where(done, race.first_lap, jnp.nan),
             "flying_lap": jnp.where(race.best_lap > 0.0, race.best_lap, jnp.nan),

@@ -92,7 +92,8 @@ def judged(
     if plan.value:
         left = achievable(country)
         done = now.value >= left
-        now = replace(now, success=(now.value >= plan.value * left) & ~now.entered & (now.medium <= plan.medium))
+        enough = (now.value >= plan.value * left) & (now.medium <= plan.medium)
+        now = replace(now, success=enough & ~now.entered & ~now.hit & (battery > 0.0))
         reward = reward + plan.finish_reward * done
     if plan.returns:
         enough = surveyed(task, now)

@@ -69,7 +69,7 @@ def told(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "age
             sortie.changed * 0.2, sortie.sent.ahead, sortie.sent.aside,
         ],
         "zones": _zones(here, into, country, clock),
-        "obstacles": _obstacles(position, drone, into, number, country, state.ended),
+        "obstacles": _obstacles(position, drone, into, number, country, ~state.present),
     }  # fmt: skip
     if plan.transit:
         way = sortie.goal - position

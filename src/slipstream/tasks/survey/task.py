@@ -471,13 +471,15 @@ class Survey:
 
     def figures(self, state: SurveyState) -> dict[str, Float[Array, "agents"]]:
         sortie, plan = state.progress, self.plan
-        cut = jnp.zeros_like(state.truncated)
+        tells = jnp.ones_like(state.truncated)
         if self.world_life:
-            # Cut short because its country ended: that says nothing about success.
-            cut = state.truncated & (state.step.astype(jnp.float32) * self.dt < sortie.limit)
+            # Only a sortie that had enough time before its country ends tells how many succeed, whatever became of
+            # it: crashes end early, so of those with little time they alone would count.
+            began = state.body.clock - state.step.astype(jnp.float32) * self.dt
+            tells = began + TELLING * sortie.limit <= self.world_life * state.world.life
         found = jax.lax.population_count(sortie.found).astype(jnp.float32) / plan.land.targets
         figures = {
-            "success": jnp.where(cut, jnp.nan, sortie.success),
+            "success": jnp.where(tells, sortie.success, jnp.nan),
             "score": sortie.score,
             "duration": state.step.astype(jnp.float32) * self.dt,
             "battery": sortie.battery,
@@ -535,6 +537,8 @@ class Survey:
         return {f"{name}_mean": float(np.nanmean(figures[name])) for name in names}
 
 
+TELLING = 0.75
+"""Share of its time limit that a sortie in training must have had for its success to count: who succeeds needs less."""
 GUSTS = 4.0
 """Speed of a gust of air over the speed at which it moves a drone."""
 

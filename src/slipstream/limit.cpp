@@ -23,7 +23,7 @@ struct Vehicle {
 // One block of worlds through all substeps. s[leaf][lane], t[rotor][lane].
 static void fly(float (*__restrict s)[BLOCK], const float (*__restrict t)[BLOCK], const Vehicle v, int substeps, float dt) {
     const float up = std::exp(-dt / v.lag_up), down = std::exp(-dt / v.lag_down);
-    const float rise = 1.0f / v.lag_up, fall = 1.0f / v.lag_down;
+    const float per_dt = 1.0f / dt;
     for (int k = 0; k < substeps; ++k) {
 #pragma omp simd
         for (int i = 0; i < BLOCK; ++i) {
@@ -31,7 +31,7 @@ static void fly(float (*__restrict s)[BLOCK], const float (*__restrict t)[BLOCK]
             for (int r = 0; r < 4; ++r) {
                 const float target = t[r][i], difference = s[13 + r][i] - target;
                 w[r] = target + difference * (difference < 0.0f ? up : down);
-                slope[r] = (target - w[r]) * (target > w[r] ? rise : fall);
+                slope[r] = (w[r] - s[13 + r][i]) * per_dt;
                 s[13 + r][i] = w[r];
             }
             const float qw = s[3][i], qx = s[4][i], qy = s[5][i], qz = s[6][i];
