@@ -148,7 +148,7 @@ racing = Experiment(
         rate=1e-3,
         schedule="adaptive",
         target_kl=0.03,
-        target_kl_end=0.1,
+        target_kl_end=0.03,
         settle=0.5,
     ),
     steps=92_000_000,

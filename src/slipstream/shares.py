@@ -5,6 +5,7 @@ and JAX's profiler tells how long each operation took.
 """
 
 import contextlib
+import math
 import re
 import tempfile
 import time
@@ -65,16 +66,19 @@ def summed(parts: dict[str, str], events: Iterable[tuple[str, float]]) -> dict[s
 class Looks:
     """A few looks, each in a chunk of its own, at times spread over the chunk."""
 
-    def __init__(self, program: str, count: int = 5) -> None:
-        self.parts, self.left, self.count = parts_of(program), count, count
+    def __init__(self, program: str, count: int = 24) -> None:
+        self.parts, self.left = parts_of(program), count
+        self.shortest = math.inf  # seconds of a chunk
         self.total: dict[str, float] = {}
 
     def take(self, chunk_seconds: float) -> None:
-        """Look once at a chunk that has just been started and takes about so long."""
+        """Look once at a chunk that has just been started, after one that took so long."""
         if not self.left:
             return
         self.left -= 1
-        time.sleep(max(chunk_seconds - WINDOW, 0.0) * (self.left + 0.5) / self.count)
+        self.shortest = min(self.shortest, chunk_seconds)
+        # Multiples of the golden ratio fall evenly, however many there are and whatever a chunk repeats.
+        time.sleep(max(0.9 * self.shortest - WINDOW, 0.0) * (self.left * 0.618034 % 1.0))
         # A profiler that another tool uses, or that this JAX does not have, must not end a training.
         with contextlib.suppress(Exception):
             for part, seconds in look(self.parts).items():

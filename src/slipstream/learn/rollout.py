@@ -203,7 +203,9 @@ def _rollout(
             truncated=after.truncated,
             valid=~states.ended,
         )
-        return (after, stale, (chances, count(env, tally, states, after))), moment
+        with jax.named_scope("physics"):
+            tally = count(env, tally, states, after)
+        return (after, stale, (chances, tally)), moment
 
     def look(fresh: Fresh[S], carry: Carry) -> tuple[Carry, tuple[Moment, Seen]]:
         """One picture, and the steps through which it stands."""
