@@ -1,5 +1,6 @@
 """The survey: countries, missions, what is seen and what is counted."""
 
+import itertools
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -26,7 +27,7 @@ from slipstream.tasks.survey.behaviour import (
     Condition,
 )
 from slipstream.tasks.survey.safety import BATTERY
-from slipstream.tasks.survey.scripted import BASELINES, PROFILES, fly_script
+from slipstream.tasks.survey.scripted import BASELINES, PROFILES, fly_script, left_to_fly, next_corner
 from slipstream.tasks.survey.world import HIGH, country_of
 
 
@@ -386,6 +387,59 @@ def test_every_baseline_and_profile_gives_actions_of_its_task():
         actions = fly_script(script, env, state)
         assert actions.shape == (16, env.spec.action.size)
         assert bool(jnp.isfinite(actions).all())
+
+
+def test_a_script_flies_around_a_zone_from_the_moment_it_is_told_of():
+    env, state = started("transit")
+    zones = state.world.zones
+    far = jnp.full_like(zones.radius, 1e4)
+    alone = replace(
+        zones,
+        centre=Vec2(far.at[0].set(0.0), far.at[0].set(10.0)),
+        radius=jnp.full_like(far, 150.0),
+        told=jnp.full_like(far, 20.0),
+        level=jnp.full_like(zones.level, HIGH),
+    )
+    here, goal = Vec2(jnp.float32(-600.0), jnp.float32(0.0)), Vec2(jnp.float32(600.0), jnp.float32(0.0))
+
+    def corner(clock):
+        body = replace(state.body, clock=jnp.float32(clock))
+        return next_corner(env, replace(state, world=replace(state.world, zones=alone), body=body), here, goal)
+
+    assert float(corner(10.0).x) == 600.0
+    around = corner(30.0)
+    # South of the zone, which lies a little to the north, and the way there is clear of it.
+    assert float(around.y) < 0.0
+    way = around - here
+    gap = abs(way.x * (10.0 - here.y) - way.y * (0.0 - here.x)) / way.norm()
+    assert float(gap) > 150.0 + env.filter.margin
+
+
+def test_a_searching_script_does_not_know_where_targets_are():
+    for mission in ("coverage", "search"):
+        env, state = started(mission, starts="pad")
+        (script,) = BASELINES[mission].values()
+        targets = state.world.targets
+        elsewhere = replace(targets, mover=replace(targets.mover, place=targets.mover.place * -0.5))
+        other = replace(state, world=replace(state.world, targets=elsewhere))
+        assert bool(jnp.all(fly_script(script, env, state) == fly_script(script, env, other)))
+
+
+def test_the_planned_tour_is_the_shortest_of_all_orders():
+    rng = np.random.default_rng(0)
+    places, values = rng.uniform(-400.0, 400.0, (5, 2)), np.array([4.0, 3.0, 2.0, 2.0, 1.0])
+    legs = np.linalg.norm(places[:, None] - places, axis=-1)
+    worth = ((np.arange(32)[:, None] >> np.arange(5)) & 1) @ values
+    left = left_to_fly(jnp.asarray(legs, jnp.float32), jnp.asarray(worth >= 9.0))
+
+    def flown(order):
+        """Until the value is enough, from the first target on."""
+        count = next(n for n in range(1, 6) if values[list(order[:n])].sum() >= 9.0)
+        return sum(legs[a, b] for a, b in itertools.pairwise(order[:count]))
+
+    for first in range(5):
+        best = min(flown(order) for order in itertools.permutations(range(5)) if order[0] == first)
+        assert float(left[1 << first, first]) == pytest.approx(best, rel=1e-5)
 
 
 @pytest.mark.parametrize(
