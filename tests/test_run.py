@@ -14,14 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
-from slipstream import checkpoint
+from slipstream import checkpoint, device
 from slipstream.checkpoint import CheckpointError
 from slipstream.experiment import PRESETS, Experiment
 from slipstream.learn.ppo import Ppo
-from slipstream.run import Run, RunError
+from slipstream.learn.rollout import Tally
+from slipstream.run import Run, RunError, write_text
 from slipstream.tasks.racing import Racing
-from slipstream.training import TrainingError, train, trainer_of
+from slipstream.training import Skill, TrainingError, check_memory, out_of_memory, refuse_nan, train, trainer_of
 
 SMALL = Experiment(
     Racing(), Ppo(worlds=64, length=8, epochs=1, minibatches=2, hidden=(16,), block=16), steps=64 * 8 * 8 * 6
@@ -257,3 +259,131 @@ def test_importing_slipstream_touches_no_device_file_or_variable():
         "assert dict(os.environ) == before\nassert 'jax' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path("/"))
+
+
+# One training at a time, and what it hands over
+
+
+def test_a_second_training_in_a_folder_is_refused_and_a_crash_releases_it(whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    hold = "import sys, time; from pathlib import Path; from slipstream.run import Run\n" \
+           "with Run(Path(sys.argv[1])).locked(): print('held', flush=True); time.sleep(600)"  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", hold, folder], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match=rf"being trained by another process \({other.pid}\)"):
+            train(Run.open(folder), resume=True)
+        other.kill()
+    with Run.open(folder).locked():
+        pass
+
+
+def test_a_finished_training_that_is_resumed_says_what_it_reached(whole):
+    last = Run.open(whole).metrics[-1]
+    look = train(Run.open(whole), resume=True)
+    assert (look.step, look.rate) == (CHUNK * 6, last["steps_per_second"])
+    assert look.metrics["reward"] == last["reward"]
+
+
+def test_the_policy_handed_over_is_the_mean_over_the_last_part(tmp_path):
+    experiment = replace(SMALL, average=0.5)
+    trainer = trainer_of(experiment, 1)
+    chunk, state, policies = trainer.compile(), trainer.start(0), []
+    for _ in range(trainer.updates):
+        state = chunk(state)[0]
+        policies.append(jax.device_get(state.policy))
+    kept = policies[trainer.updates // 2 :]
+    mean = jax.tree.map(lambda *leaves: np.mean(np.stack(leaves), 0), *kept)
+    for name, leaf in checkpoint.flat(mean).items():
+        np.testing.assert_allclose(np.asarray(checkpoint.flat(state.average)[name]), leaf, rtol=1e-4, atol=1e-5)
+    folder = tmp_path / "run"
+    train(Run.create(folder, experiment))
+    run, shape = Run.open(folder), trainer.shape.policy
+    average, last = (run.load_policy(shape, which)[1] for which in ("average", "last"))
+    assert not np.array_equal(average.actor.layers[0].weight, last.actor.layers[0].weight)
+    np.testing.assert_allclose(average.actor.layers[0].weight, mean.actor.layers[0].weight, rtol=1e-3, atol=1e-5)
+
+
+def test_the_first_part_of_a_training_hands_over_the_policy_as_it_is(tmp_path):
+    train(Run.create(tmp_path / "run", SMALL), stop=lambda: True)
+    run, shape = Run.open(tmp_path / "run"), trainer_of(SMALL).shape.policy
+    average, last = (run.load_policy(shape, which)[1] for which in ("average", "last"))
+    assert all(map(np.array_equal, jax.tree.leaves(average), jax.tree.leaves(last)))
+
+
+def test_a_seed_that_diverges_is_named_though_the_others_are_well(whole):
+    with pytest.raises(TrainingError, match="loss of seed 2 is nan"):
+        refuse_nan({"loss": np.array([0.1, 0.2, np.nan])}, 100, Run(whole))
+
+
+def test_easier_worlds_at_the_start_of_a_training_do_not_compete_for_the_best():
+    task = PRESETS["marine"].task
+    tally = Tally({"success": np.float32(9.0)}, {"success": np.float32(10.0)})
+    early, late = (Skill(task, share).counting(tally).value({"reward": 0.0}) for share in (0.1, 0.9))
+    assert early is None
+    assert late == pytest.approx(0.9)
+    nobody = Tally({"success": np.float32(0.0)}, {"success": np.float32(0.0)})
+    assert Skill(Racing(), 0.5).counting(nobody).value({"reward": 5.0}) is None
+
+
+def test_the_best_checkpoint_is_one_that_was_measured(tmp_path):
+    run = Run.create(tmp_path / "run", SMALL)
+    for step, skill in ((1, None), (2, -90.0), (3, -80.0), (4, None)):
+        run.save(step, {"x": jnp.zeros(1)}, skill=skill)
+    assert run.best_step == 3
+
+
+# Checkpoints
+
+
+def test_leaves_split_over_devices_by_any_axis_come_back_as_they_were(tmp_path):
+    mesh = device.mesh(2)
+    numbers = jnp.arange(24.0).reshape(2, 4, 3)
+    tree = {
+        "first": jax.device_put(numbers, NamedSharding(mesh, PartitionSpec(device.AXIS))),
+        "second": jax.device_put(numbers, NamedSharding(mesh, PartitionSpec(None, device.AXIS))),
+        "whole": jax.device_put(numbers > 3.0, NamedSharding(mesh, PartitionSpec())),
+        "key": jax.random.key(3),
+        "empty": jnp.zeros((0, 4)),
+    }
+    checkpoint.write(tmp_path / "one", tree)
+    back = checkpoint.read(tmp_path / "one", jax.eval_shape(lambda: tree))
+    assert np.array_equal(back["first"], numbers) and np.array_equal(back["second"], numbers)
+    assert np.array_equal(back["whole"], numbers > 3.0)
+    assert jax.random.key_data(back["key"]).tolist() == jax.random.key_data(tree["key"]).tolist()
+
+
+def test_writing_a_large_state_takes_little_more_memory_than_the_state(tmp_path):
+    code = (
+        "import resource, sys; from pathlib import Path; import jax, jax.numpy as jnp\n"
+        "from slipstream import checkpoint, device; device.configure(2)\n"
+        "from jax.sharding import NamedSharding, PartitionSpec\n"
+        "split = NamedSharding(device.mesh(), PartitionSpec(device.AXIS))\n"
+        "tree = {'replay': jax.jit(lambda: jnp.ones((2, 32_000_000)), out_shardings=split)()}\n"
+        "jax.block_until_ready(tree); peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak(); checkpoint.write(Path(sys.argv[1]), tree); print(peak() - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "big"], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 0.25 * 256e6
+
+
+def test_folders_are_synced_so_that_names_outlive_a_power_cut(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(checkpoint, "sync_folder", synced.append)
+    checkpoint.write(tmp_path / "one", {"x": jnp.ones(2)})
+    assert {path.name for path in synced} >= {".one.part", tmp_path.name}
+    synced.clear()
+    write_text(tmp_path / "note.txt", "hello")
+    assert synced == [tmp_path]
+
+
+def test_more_worlds_than_memory_are_refused_before_anything_is_compiled_or_written(tmp_path):
+    huge = replace(SMALL, learner=replace(SMALL.learner, worlds=100_000_000, minibatches=8, block=64))
+    with pytest.raises(TrainingError, match=r"does not fit: it keeps and collects at least .* GB are free"):
+        check_memory(trainer_of(huge))
+
+
+def test_whatever_runs_out_of_memory_says_so_in_one_line():
+    error = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1068900016792 bytes.\nmore")
+    with pytest.raises(TrainingError, match=r"^the memory ran out .*--learner.worlds or .* lower\.$"), out_of_memory():
+        raise error

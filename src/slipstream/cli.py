@@ -300,8 +300,11 @@ def read_changes(text: str) -> dict[str, Any]:
 def scored(summary: dict[str, Any]) -> str:
     own = {k: v for k, v in summary.items() if isinstance(v, float) and k not in ("success_rate", "seconds")}
     rest = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in own.items())
+    low, high = summary["success_rate_95"]
+    sure = f" (95 %: {100 * low:.1f} to {100 * high:.1f})" if low is not None else ""
     return (
-        f"{summary['plant']}: {100 * summary['success_rate']:.1f} % of {summary['episodes']} episodes succeed; {rest}"
+        f"{summary['plant']}: {100 * summary['success_rate']:.1f} % of {summary['episodes']} episodes succeed{sure}; "
+        f"{rest}"
     )
 
 
@@ -468,6 +471,7 @@ def command_parity(words: list[str]) -> int:
     request = parse(Parity, words, "parity")
     run = opened(request.run)
     from .evaluate.parity import compare, plain
+    from .evaluate.parity import words as parity_words
     from .evaluate.plants import PLANTS
     from .progress import Count
     from .report.parity import film
@@ -489,9 +493,7 @@ def command_parity(words: list[str]) -> int:
         for other, found in result["plants"].items():
             for name, verdict in found["verdicts"].items():
                 part = found.get(f"{name}_ratio")
-                told = (
-                    f"{part['ratio']:.3f} times {plants[0]} ({part['low']:.3f} to {part['high']:.3f})" if part else ""
-                )
+                told = parity_words(part, plants[0]) if part else ""
                 print(f"{other:12} {name:12} {verdict:5} {told}")
         print("\n".join(films))
 

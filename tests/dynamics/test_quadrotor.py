@@ -227,10 +227,23 @@ def test_gyroscopic_reaction_of_the_rotors_turns_a_pitching_vehicle():
     start = replace(at_rest(racer), rates=floats(Vec3(0.0, 5.0, 0.0)))
     uneven = floats(Rotors(3000.0, 2000.0, 3000.0, 2000.0))
     start = replace(start, rotors=uneven)
-    with_spin, _ = racer.accelerations(start, uneven, None, Variation())[1], None
-    without, _ = replace(racer, rotor_inertia=0.0).accelerations(start, uneven, None, Variation())[1], None
+    steady = floats(Rotors(0.0, 0.0, 0.0, 0.0))
+    with_spin = racer.accelerations(start, steady, None, Variation())[1]
+    without = replace(racer, rotor_inertia=0.0).accelerations(start, steady, None, Variation())[1]
     spin = -racer.rotor_inertia * 2000.0
     assert float(with_spin.x - without.x) == pytest.approx(-5.0 * spin / racer.inertia[0], rel=1e-4)
+
+
+@pytest.mark.parametrize("order", [1, 4])
+def test_what_rotors_gain_of_spin_about_the_yaw_axis_the_body_gives(order):
+    """Without air the angular momentum of body and rotors together stays what it was, however large the step."""
+    vehicle = replace(racer, order=order, torque_curve=(0.0, 0.0), body_drag=(0.0, 0.0, 0.0), rotor_drag=0.0)
+    slow, fast = vehicle.hover_speed * 0.9, vehicle.hover_speed * 1.1
+    start = at_rest(vehicle)
+    after = flown(vehicle, start, Rotors(fast, slow, fast, slow), seconds=0.1)
+    gained = vehicle.rotor_inertia * float(after.rotors.yawing - start.rotors.yawing)
+    assert vehicle.inertia[2] * float(after.rates.z) == pytest.approx(gained, rel=2e-3)
+    assert abs(gained) > 0.0
 
 
 def test_a_vehicle_of_impossible_numbers_is_refused():

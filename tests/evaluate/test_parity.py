@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.evaluate.episode import Episode
-from slipstream.evaluate.parity import deviation, distance, motions, plain, ratio, tracks, verdicts
+from slipstream.evaluate.parity import compared, deviation, distance, motions, plain, tracks, verdicts
 
 
 def straight(speed, steps=101, dt=0.1):
@@ -32,7 +32,7 @@ def test_the_distance_of_paths_is_that_of_the_same_moments():
 def test_a_ratio_has_an_interval_that_holds_it_and_shrinks_with_worlds():
     rng = np.random.default_rng(0)
     few, many = (
-        ratio(rng.random(n) < 0.9, rng.random(n) < 0.8, 1) for n in (40, 4000)
+        compared(rng.random(n) < 0.9, rng.random(n) < 0.8, 1, rates=True) for n in (40, 4000)
     )  # fmt: skip
     for found in (few, many):
         assert found["low"] <= found["ratio"] <= found["high"]
@@ -62,7 +62,7 @@ def test_an_agent_that_ended_is_followed_to_its_end():
 def test_verdicts_say_good_fair_and_poor():
     def found(success, path, speed):
         return {
-            "success_ratio": {"ratio": success}, "score_ratio": {"ratio": float("nan")},
+            "success_ratio": {"ratio": success}, "score_ratio": {"ratio": 0.5},
             "trajectory": {"share_after_5s": path}, "speed_distance": {"in_deviations": speed},
         }  # fmt: skip
 

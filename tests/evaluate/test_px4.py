@@ -24,7 +24,7 @@ from slipstream.evaluate.mujoco import flights_of
 from slipstream.evaluate.plant import PlantError
 from slipstream.evaluate.px4 import Px4, Px4Plant
 from slipstream.evaluate.px4 import plant as module
-from slipstream.evaluate.px4.autopilot import Autopilot, parameters
+from slipstream.evaluate.px4.autopilot import Autopilot, parameters, version_of
 from slipstream.evaluate.px4.frames import attitude_ned, flipped, turned
 from slipstream.evaluate.px4.plant import Counts
 from slipstream.evaluate.px4.sensors import Sensors, fix_of
@@ -157,6 +157,17 @@ def test_a_version_that_is_too_old_is_refused(fake_px4, tmp_path):
         file.write(b"\n#\0v1.12.3\0\n")
     with pytest.raises(PlantError, match="this is PX4 v1.12.3.*needs 1.14"):
         Px4Plant(build)
+
+
+def test_the_version_is_that_of_the_build_and_not_of_its_tests(tmp_path):
+    binary = tmp_path / "bin" / "px4"
+    binary.parent.mkdir()
+    binary.write_bytes(b"\0v255.255.255-11\0v1.1.1\0v255.255.255-11\0localhost\0v1.15.4\0Linux\0")
+    assert version_of(binary) == "v1.15.4"
+    header = tmp_path / "src" / "lib" / "version" / "build_git_version.h"
+    header.parent.mkdir(parents=True)
+    header.write_text('#define PX4_GIT_TAG_STR "v1.17.0"\n')
+    assert version_of(binary) == "v1.17.0"
 
 
 def test_a_taken_port_is_named(fake_px4):

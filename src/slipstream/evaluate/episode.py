@@ -22,6 +22,7 @@ from ..experiment import SEEDS, checked
 from ..learn.rollout import aged
 from ..learn.trainer import policy_shape
 from ..run import Run, RunError, finite, write_text
+from . import intervals
 from .plant import Plant, PlantError, Task
 from .plants import PLANTS
 from .settings import USUAL, PlantSettings
@@ -319,7 +320,9 @@ def evaluate(
         "episodes": worlds * len(flown),
         "agents": task.spec.agents,
         "success_rate": float(np.mean(figures["success"])),
+        "success_rate_95": intervals.rate(figures["success"], task.spec.agents),
         "score_mean": float(np.mean(figures["score"])),
+        "score_mean_95": intervals.mean(figures["score"], task.spec.agents),
         "score_std": float(np.std(figures["score"])),
         **task.summary(figures),
         "lost": int(np.sum(figures["lost"])),
@@ -343,6 +346,7 @@ def evaluate(
         summary["baselines"] = {
             name: {
                 "success_rate": float(np.mean(f["success"])),
+                "success_rate_95": intervals.rate(f["success"], task.spec.agents),
                 "score_mean": float(np.mean(f["score"])),
                 **task.summary(f),
             }

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..run import Run, write_text
+from . import intervals
 from .episode import Episode, evaluate, figures_of
 from .settings import USUAL, PlantSettings
 
@@ -50,7 +51,7 @@ def apart(run: Run, base: str, other: str, agents: int) -> dict[str, Any]:
     pairs = kept(run, base, other)
     found: dict[str, Any] = {}
     for name in ("success", "score"):
-        found[f"{name}_ratio"] = ratio(ours[name], theirs[name], agents)
+        found[f"{name}_ratio"] = compared(ours[name], theirs[name], agents, rates=name == "success")
     track = deviation(pairs)
     found["trajectory"] = track
     for name, (a, b) in motions(pairs).items():
@@ -70,18 +71,34 @@ def kept(run: Run, base: str, other: str) -> list[tuple[Episode, Episode]]:
     return found
 
 
-def ratio(ours: np.ndarray, theirs: np.ndarray, agents: int, draws: int = 4000) -> dict[str, float | None]:
-    """Of means, with a 95 % interval over worlds drawn again and again; pairs of worlds stay together."""
-    a, b = ours.reshape(-1, agents), theirs.reshape(-1, agents)
-    mean_a, mean_b = float(np.nanmean(a)), float(np.nanmean(b))
-    value = mean_b / mean_a if mean_a else math.nan
-    rng = np.random.default_rng(0)
-    picked = rng.integers(0, len(a), (draws, len(a)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        many = np.nanmean(b[picked], (1, 2)) / np.nanmean(a[picked], (1, 2))
-    many = many[np.isfinite(many)]
-    low, high = np.percentile(many, [2.5, 97.5]) if many.size else (math.nan, math.nan)
-    return {"base": mean_a, "other": mean_b, "ratio": value, "low": float(low), "high": float(high)}
+def compared(ours: np.ndarray, theirs: np.ndarray, agents: int, rates: bool) -> dict[str, float]:
+    """How their mean compares with ours, with 95 % intervals: as a ratio where ours is positive, and as a difference.
+
+    `rates` if the values are successes and failures.
+    """
+    base, other = float(np.mean(ours)), float(np.mean(theirs))
+    ratio, (low, high) = math.nan, intervals.NONE
+    if base > 0.0:
+        of = intervals.ratio_of_rates if rates else intervals.ratio_of_means
+        ratio, (low, high) = other / base, of(ours, theirs, agents)
+    less, more = intervals.difference(ours, theirs, agents)
+    return {
+        "base": base,
+        "other": other,
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "difference": other - base,
+        "difference_low": less,
+        "difference_high": more,
+    }
+
+
+def change(part: dict[str, float]) -> float:
+    """Their mean over ours; where ours is not positive, one and the difference in units of ours."""
+    if math.isfinite(part["ratio"]):
+        return part["ratio"]
+    return 1.0 + part["difference"] / max(abs(part["base"]), 1e-9)
 
 
 def tracks(episode: Episode) -> list[np.ndarray]:
@@ -163,8 +180,8 @@ def verdicts(found: dict[str, Any]) -> dict[str, str]:
         return GOOD if (value >= good) == more or value == good else FAIR if (value >= fair) == more else POOR
 
     told = {
-        "success": graded(found["success_ratio"]["ratio"], 0.9, 0.75, True),
-        "score": graded(found["score_ratio"]["ratio"], 0.9, 0.75, True),
+        "success": graded(change(found["success_ratio"]), 0.9, 0.75, True),
+        "score": graded(change(found["score_ratio"]), 0.9, 0.75, True),
         "trajectory": graded(found["trajectory"]["share_after_5s"], 0.1, 0.3, False),
     }
     for name in ("speed", "tilt", "rates"):
@@ -180,3 +197,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, list):
         return [plain(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def words(part: dict[str, float], base: str) -> str:
+    """A comparison in words: a ratio and its interval, or a difference where there is no ratio."""
+    if math.isfinite(part["ratio"]):
+        value, low, high = f"{part['ratio']:.3f} times {base}", part["low"], part["high"]
+    else:
+        value, low, high = f"{part['difference']:+.3g} to {base}", part["difference_low"], part["difference_high"]
+    if not math.isfinite(low):
+        return f"{value} (too few worlds for an interval)"
+    return f"{value} ({low:.3f} to {high:.3f})"

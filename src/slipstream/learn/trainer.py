@@ -132,7 +132,7 @@ class Trainer:
         weight = 1.0 / jnp.maximum(updates - first, 1).astype(jnp.float32)
 
         def mean(old: Array, new: Array) -> Array:
-            return old + weight * (new - old) if jnp.issubdtype(new.dtype, jnp.floating) else new
+            return (1.0 - weight) * old + weight * new if jnp.issubdtype(new.dtype, jnp.floating) else new
 
         return jax.tree.map(mean, average, policy)
 

@@ -112,7 +112,7 @@ def page(run: Run) -> str:
         videos=[(*titled(p.stem, words), base64.b64encode(p.read_bytes()).decode()) for p in run.videos],
         seeds=experiment.seeds,
         summaries=summaries,
-        keys=[key for key, value in summary.items() if key != "plant" and not isinstance(value, list | dict)],
+        keys=[key for key, value in summary.items() if key not in ("plant", "seeds") and not isinstance(value, dict)],
         shown=shown,
         rate_text=rate_text(profile),
         settings=json.dumps(settings, indent=1),
@@ -178,6 +178,8 @@ def minutes(seconds: float) -> str:
 
 
 def shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " to ".join(map(shown, value))
     value = finite(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"

@@ -1,6 +1,7 @@
 """Two plants beside each other: the film, and what the report says of how far apart they are."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from markupsafe import Markup, escape
 from PIL import Image, ImageDraw, ImageFont
 
 from ..evaluate.episode import Episode
-from ..evaluate.parity import kept, motions
+from ..evaluate.parity import kept, motions, words
 from ..run import Run, RunError
 from . import charts
 from .words import Section
@@ -154,9 +155,8 @@ def sections(run: Run) -> list[Section]:
 def _section(run: Run, base: str, other: str, found: dict[str, Any]) -> list[Section]:
     rows = []
     for name in ("success", "score"):
-        r = found[f"{name}_ratio"]
-        rows.append((name, f"{number(r['base'])} → {number(r['other'])}",
-                     f"{number(r['ratio'])} times ({number(r['low'])} to {number(r['high'])})"))  # fmt: skip
+        r = {key: math.nan if value is None else value for key, value in found[f"{name}_ratio"].items()}
+        rows.append((name, f"{number(r['base'])} → {number(r['other'])}", words(r, base)))
     track = found["trajectory"]
     rows.append(("trajectory", f"{number(track['after_1s'])} m after 1 s, {number(track['after_5s'])} m after 5 s",
                  f"{number(track['share_after_5s'])} of the way flown"))  # fmt: skip
