@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from slipstream.dynamics.vessel import Boat, Dot, Hull, Vortices
@@ -42,6 +43,28 @@ def test_a_turning_vessel_without_drag_goes_straight_on_unless_turns_count_twice
         courses.append(float(jnp.arctan2(boat.course.y, boat.course.x)))
     assert courses[0] == pytest.approx(0.0, abs=2e-3)
     assert courses[1] == pytest.approx(-1.0, abs=2e-3)  # as far to the right as it has turned to the left
+
+
+@pytest.mark.parametrize("added", [(-20.0, 0.0, 980.0), (60.0, 500.0, 300.0), (300.0, 0.0, 0.0), (0.0, 300.0, 0.0)])
+def test_a_vessel_without_drag_keeps_its_energy_and_the_momentum_of_hull_and_water(added):
+    """Kirchhoff: what the water adds to the masses turns with the hull, and turning does no work."""
+    hull = Hull(added=added, drag=(0.0, 0.0, 0.0), square_drag=(0.0, 0.0, 0.0))
+    masses = np.array([hull.mass + added[0], hull.mass + added[1], hull.inertia + added[2]])
+    boat = Boat.at(STILL, jnp.float32(0.3))
+    boat = replace(boat, velocity=Vec2(jnp.float32(2.0), jnp.float32(0.7)), yaw_rate=jnp.float32(0.4))
+    dt, seconds = 2e-4, 3.0
+
+    def kept(boat):
+        speeds = np.array([boat.velocity.x, boat.velocity.y, boat.yaw_rate], np.float64)
+        s, c = np.sin(float(boat.yaw)), np.cos(float(boat.yaw))
+        x, y = masses[:2] * speeds[:2]
+        px, py = c * x - s * y, s * x + c * y
+        place = np.array([boat.position.x, boat.position.y], np.float64)
+        spin = masses[2] * speeds[2] + place[0] * py - place[1] * px
+        return np.array([0.5 * masses @ speeds**2, px, py, spin])
+
+    after = jax.jit(lambda b: jax.lax.fori_loop(0, round(seconds / dt), lambda _, b: hull.step(b, STILL, dt), b))(boat)
+    np.testing.assert_allclose(kept(after), kept(boat), rtol=2e-3, atol=2.0)
 
 
 def test_a_vessel_adrift_goes_with_the_water():
