@@ -91,3 +91,23 @@ def test_whirls_add_up_and_are_still_in_their_middle():
     assert at(0.0, 0.0)[1] == pytest.approx(0.15, abs=1e-5)  # only the other one
     assert at(0.5, 0.0)[1] == pytest.approx(5.0 + 1.5 / 9.5, abs=1e-3)
     assert at(5.0, 0.0)[1] == pytest.approx(2.5 / 5.0 + 1.5 / 5.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("place", [(3.0, 4.0), (-2.0, 5.0), (0.2, -0.3)])
+def test_a_whirl_of_positive_strength_turns_counter_clockwise_and_crosses_its_radius(place):
+    one = Vortices(jnp.array([0.0]), jnp.array([0.0]), jnp.array([2.5]))
+    away = Vec2(*map(jnp.float32, place))
+    flow = one.at(away)
+    radius = float(away.norm())
+    assert float(away.cross(flow)) == pytest.approx(2.5 * min(1.0, (radius / 0.5) ** 2), rel=1e-4)
+    assert float(away.dot(flow)) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_dot_that_does_nothing_is_carried_by_the_water_whatever_its_heading():
+    dot, current = Dot(), Vec2(jnp.float32(0.3), jnp.float32(-0.5))
+    for yaw in (0.0, 0.9, -2.5):
+        boat = Boat.at(STILL, jnp.float32(yaw))
+        for _ in range(20):
+            boat = dot.step(boat, 0.0, 0.0, current, 0.05)
+        assert [float(x) for x in (boat.position.x, boat.position.y)] == pytest.approx([0.3, -0.5], abs=1e-5)
+        assert [float(x) for x in (boat.course.x, boat.course.y)] == pytest.approx([0.3, -0.5], abs=1e-5)
