@@ -1,0 +1,226 @@
+"""What learners with a replay compute, on networks so simple that it can be said beforehand."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from slipstream import device
+from slipstream.env import Box, Discrete, Spec, State
+from slipstream.learn.dqn import Dqn
+from slipstream.learn.iqn import Iqn
+from slipstream.learn.off_policy import fallen, huber, quantile_loss, weighted
+from slipstream.learn.replay import Rows, leaves
+from slipstream.learn.sac import Sac
+from slipstream.learn.trainer import Trainer
+from slipstream.policy.numbers import drawn
+
+SMALL = {"worlds": 8, "length": 4, "learns": 2, "batch": 32, "capacity": 640, "hidden": (16, 16)}
+
+
+@dataclass(frozen=True)
+class Salary:
+    """Every step pays the same, whatever is done; what is seen is far from zero, and nothing but a clock ends it."""
+
+    pay: float = 1.0
+    action: object = Discrete(2)
+    limit: int = 7
+
+    @property
+    def spec(self):
+        return Spec(2, self.action, 1.0)
+
+    def reset(self, chance):
+        zero, no = jnp.float32(0.0), jnp.bool_(False)
+        return State(None, zero, zero, chance, jnp.int32(0), zero, no, no)
+
+    def step(self, state, action):
+        mood, chance = state.chance.uniform()
+        step = state.step + 1
+        return replace(
+            state, body=mood, chance=chance, step=step, reward=jnp.float32(self.pay), truncated=step >= self.limit
+        )
+
+    def observe(self, state):
+        return jnp.stack([300.0 + state.body, 50.0 - state.body])
+
+    def figures(self, state):
+        return {"score": state.reward}
+
+
+def rows_of(count, size=2, **parts):
+    """Rows of one reward and discount, all counted."""
+    seen = jax.random.normal(jax.random.key(5), (2, count, size))
+    ones, index = jnp.ones(count), jnp.zeros(count, jnp.int32)
+    usual = {"action": index, "reward": 0.5 * ones, "discount": 0.9 * ones, "weight": ones}
+    return Rows(observation=seen[0], following=seen[1], world=index, leaf=index, **(usual | parts))
+
+
+def started(env, learner, updates=1):
+    trainer = Trainer(env, learner, device.mesh(1), updates, 1, updates)
+    return trainer, trainer.start(0)
+
+
+# Losses
+
+
+@pytest.mark.parametrize("width", [0.5, 1.0, 3.0])
+def test_the_slope_of_a_loss_grows_to_one_at_its_width_and_stays_there(width):
+    x = np.linspace(-3.0, 3.0, 61) * width
+    slope = jax.vmap(jax.grad(lambda e: huber(e, width)))(jnp.float32(x))
+    np.testing.assert_allclose(slope, np.clip(x / width, -1.0, 1.0), atol=1e-5)
+    # A loss without steps: its differences are what its slope says.
+    value = np.asarray(huber(jnp.float32(x), width))
+    middle = 0.5 * (np.clip(x[1:] / width, -1.0, 1.0) + np.clip(x[:-1] / width, -1.0, 1.0))
+    np.testing.assert_allclose(np.diff(value), middle * np.diff(x), atol=1e-3 * width)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_the_quantile_loss_is_least_at_the_quantile(share):
+    targets = jnp.linspace(0.0, 1.0, 1001)[None]
+    losses = [
+        float(quantile_loss(jnp.full((1, 1), v), jnp.array([share]), targets, 1e-3)[0]) for v in np.linspace(0, 1, 101)
+    ]
+    assert np.argmin(losses) / 100 == pytest.approx(share, abs=0.011)
+
+
+def test_rows_without_weight_do_not_count_in_a_mean():
+    rows = rows_of(4, weight=jnp.array([1.0, 0.5, 0.0, 0.0]))
+    assert float(weighted(jnp.array([2.0, 4.0, 1e6, -1e6]), rows)) == pytest.approx((2.0 + 2.0) / 2)
+
+
+def test_what_falls_falls_straight_and_stays_at_its_end():
+    falling = [float(fallen(1.0, 0.2, jnp.float32(share))) for share in (0.0, 0.25, 1.0, 4.0)]
+    assert falling == pytest.approx([1.0, 0.8, 0.2, 0.2])
+
+
+def knowing(policy, values):
+    """The policy to which choices are worth these, wherever it is."""
+    last = policy.heads.advantage.mean
+    flat = replace(last, weight=0.0 * last.weight, bias=jnp.asarray(values, jnp.float32))
+    return replace(policy, heads=replace(policy.heads, advantage=replace(policy.heads.advantage, mean=flat)))
+
+
+@pytest.mark.parametrize("kind", [Dqn, Iqn])
+@pytest.mark.parametrize("double", [True, False])
+def test_a_choice_is_compared_with_its_reward_and_the_targets_value_of_the_next_one(kind, double):
+    learner, env = kind(**SMALL, double=double), Salary(action=Discrete(3))
+    policy = learner.build(jax.random.key(0), env)
+    mine, theirs = knowing(policy, (1.0, 2.0, 0.0)), knowing(policy, (5.0, -1.0, 3.0))
+    action, discount = jnp.array([0, 1, 2, 0]), jnp.array([0.9, 0.9, 0.9, 0.0])
+    rows = rows_of(4, action=action, discount=discount)
+    _, (errors, _) = jax.jit(learner.loss)(mine, theirs, rows, jax.random.key(1), jnp.float32(0.0))
+    # Chosen by the learned network if double, by the target else; valued by the target.
+    following = -1.0 if double else 5.0
+    wanted = 0.5 + np.asarray(discount) * following
+    np.testing.assert_allclose(np.abs(errors), np.abs(np.array([1.0, 2.0, 0.0, 1.0]) - wanted), atol=1e-5)
+
+
+def judging(critic, value, slope=0.0):
+    """The critic to which the first number of an action is worth `value` and `slope` times itself."""
+    size = critic.torso.layers[-1].bias.size if critic.torso.layers else critic.torso.own.bias.size
+    weight = jnp.zeros_like(critic.joined.weight).at[size, 0].set(1.0)
+    joined = replace(critic.joined, weight=weight, bias=jnp.zeros_like(critic.joined.bias).at[0].set(10.0))
+    last = replace(
+        critic.last,
+        weight=jnp.zeros_like(critic.last.weight).at[0, 0].set(slope),
+        bias=jnp.full(1, value - 10.0 * slope),
+    )
+    return replace(critic, joined=joined, last=last)
+
+
+def soft(learner, values, slope=0.0, heat=0.1):
+    policy = learner.build(jax.random.key(0), Salary(action=Box(1)))
+    actor = replace(policy.actor, last=replace(policy.actor.last, weight=0.0 * policy.actor.last.weight))
+    critics = tuple(judging(critic, value, slope) for critic, value in zip(policy.critics, values, strict=True))
+    return replace(policy, actor=actor, critics=critics, log_heat=jnp.float32(np.log(heat)))
+
+
+def test_the_lower_of_two_critics_and_the_entropy_are_what_an_action_leads_to():
+    learner, count = Sac(**SMALL, norm=False), 4096
+    mine, theirs = soft(learner, (2.0, 7.0), heat=0.5), soft(learner, (4.0, 1.0), heat=0.5)
+    rows = rows_of(count, action=jnp.zeros((count, 1)))
+    _, (errors, _) = jax.jit(learner.loss)(mine, theirs, rows, jax.random.key(1), jnp.float32(0.0))
+    _, log_prob = drawn(*mine.spread(rows.following), jax.random.key(9))
+    wanted = 0.5 + 0.9 * (1.0 - 0.5 * float(log_prob.mean()))
+    assert abs(float(log_prob.mean())) > 0.3
+    assert float(errors.mean()) == pytest.approx(2.0 - wanted, abs=0.03)
+
+
+def test_an_actor_goes_where_critics_say_and_widens_where_they_say_nothing():
+    learner = Sac(**SMALL, norm=False)
+    rows = rows_of(512, action=jnp.zeros((512, 1)))
+
+    def slope(policy):
+        loss = lambda w: learner.loss(policy.having(w), policy, rows, jax.random.key(1), jnp.float32(0.0))[0]  # noqa: E731
+        return jax.jit(jax.grad(loss))(policy.weights)
+
+    for side in (-1.0, 1.0):
+        actor, _, _ = slope(soft(learner, (0.0, 0.0), side, heat=1e-4))
+        assert side * float(actor.last.bias[0]) < -0.1
+    narrow = soft(learner, (0.0, 0.0), heat=1.0)
+    last = replace(narrow.actor.last, bias=jnp.array([0.0, -0.5]))
+    actor, _, _ = slope(replace(narrow, actor=replace(narrow.actor, last=last)))
+    assert float(actor.last.bias[1]) < -0.1
+
+
+def test_the_heat_rises_by_as_much_as_entropy_is_short_of_its_aim():
+    learner = Sac(**SMALL, norm=False, entropy=-0.7)
+    policy, rows = soft(learner, (0.0, 0.0)), rows_of(256, action=jnp.zeros((256, 1)))
+    loss = lambda w: learner.loss(policy.having(w), policy, rows, jax.random.key(1), jnp.float32(0.0))  # noqa: E731
+    (_, _, heat), (_, metrics) = jax.jit(jax.grad(loss, has_aux=True))(policy.weights)
+    assert float(heat) == pytest.approx(float(metrics["entropy"]) + 0.7, abs=1e-4)
+
+
+# Targets
+
+
+def test_a_target_follows_by_a_share_or_is_copied_at_times():
+    env = Salary()
+    old, new = (Dqn(**SMALL).build(jax.random.key(k), env) for k in range(2))
+    first = lambda policy: np.asarray(policy.torso.own.weight)  # noqa: E731
+    followed = Dqn(**SMALL, follow=0.1)._followed(old, new, jnp.int32(0))
+    np.testing.assert_allclose(first(followed), 0.9 * first(old) + 0.1 * first(new), atol=1e-6)
+    copying = Dqn(**SMALL, copy=3)
+    for count in range(6):
+        wanted = new if count in (2, 5) else old
+        np.testing.assert_allclose(first(copying._followed(old, new, jnp.int32(count))), first(wanted), atol=1e-6)
+
+
+# Updates
+
+
+def test_a_reward_of_one_for_ever_is_worth_the_sum_of_its_discounts():
+    settings = SMALL | {"learns": 4, "rate": 3e-3, "follow": 0.05, "discount": 0.75, "warmup": 64}
+    learner = Dqn(**settings, prioritised=True, explore_end=1.0)
+    trainer, train = started(Salary(), learner, 150)
+    policy = jax.device_get(trainer.compile()(train)[0].policy)
+    seen = jnp.array([[300.2, 49.8], [300.8, 49.2]])
+    values = policy.values(policy.raw(policy.normaliser(seen)))
+    np.testing.assert_allclose(values, 1.0 / (1.0 - 0.75), atol=0.2)
+
+
+def test_twice_the_reward_at_half_the_scale_is_learned_bit_for_bit_alike():
+    learned = []
+    for pay, scale in ((1.0, 1.0), (2.0, 0.5)):
+        trainer, train = started(Salary(pay=pay), Dqn(**SMALL, warmup=32, scale=scale), 4)
+        learned.append(jax.tree.leaves(trainer.compile()(train)[0].policy.weights))
+    for one, two in zip(*learned, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize(("warmup", "moves"), [(1000, False), (128, True)])
+def test_nothing_is_learned_before_the_warmup_and_something_once_it_is_over(warmup, moves):
+    trainer, train = started(Salary(), Dqn(**SMALL, warmup=warmup, prioritised=True), 4)
+    before = jax.device_get((train.policy.weights, train.target.weights, train.optimiser))
+    after, _, _ = trainer.compile()(train)
+    after, replay = jax.device_get(((after.policy.weights, after.target.weights, after.optimiser), after.replay))
+    for old, new in zip(before, after, strict=True):
+        same = jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), old, new)
+        assert all(jax.tree.leaves(same)) is not moves
+    # Whatever was drawn too early to be used can still be drawn later.
+    rows = replay.tree[:, leaves(replay.length) :][:, : replay.length]
+    assert replay.valid.any()
+    np.testing.assert_array_equal(rows > 0.0, replay.valid)
