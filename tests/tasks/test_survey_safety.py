@@ -165,7 +165,7 @@ def test_a_drone_at_full_speed_stops_before_a_zone():
 
 
 def test_the_command_for_a_velocity_gives_that_velocity():
-    handling, wind = Handling(), Vec3(*map(jnp.float32, (3.0, -2.0, 0.0)))
+    handling, wind = Handling(), Vec3(*map(jnp.float32, (3.0, -2.0, 0.6)))
     drone = replace(alone((0.0, 0.0, 50.0), (4.0, 1.0, 0.5)), yaw=jnp.float32(0.8))
     wanted = Vec3(*map(jnp.float32, (4.3, 0.6, 0.2)))
     command = commanded(drone, wanted, handling, wind, 0.2)
