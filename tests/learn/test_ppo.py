@@ -245,6 +245,22 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
     assert float(metrics["count"]) == 5.0
 
 
+def test_advantages_are_centred_and_scaled_over_what_was_experienced():
+    env, learner = Prize(), Ppo(**SMALL)
+    train = learner.init(env, jnp.uint32(0), jnp.arange(learner.worlds))
+
+    @jax.jit
+    def estimated(train):
+        worlds, _, moments, *_ = rollout(env, partial(explore, train.policy), train.worlds, train.chances, 8)
+        return learner._estimate(env, train.policy, worlds, moments, None, None)[0]
+
+    batch = estimated(train)
+    lived = np.asarray(batch.advantage)[np.asarray(batch.weight) > 0.0]
+    assert 0 < lived.size < batch.advantage.size
+    assert lived.mean() == pytest.approx(0.0, abs=1e-4)
+    assert lived.std() == pytest.approx(1.0, abs=1e-3)
+
+
 def updated(learner, *shares):
     """The metrics of a first update on a bandit, were it at those shares of a training."""
     env = Bandit(Box(2))
