@@ -137,3 +137,9 @@ def test_cheap_noise_is_nearly_gaussian():
     assert abs(drawn.mean()) < 0.01 and abs(drawn.std() - 1.0) < 0.01
     assert abs(np.mean(np.abs(drawn) < 1.0) - 0.683) < 0.02
     assert np.abs(drawn).max() < 3.47
+
+
+@pytest.mark.parametrize("method", ["normal", "noise"])
+def test_the_spread_of_a_gaussian_number_is_the_one_asked_for(method):
+    numbers = np.asarray(jax.vmap(lambda w: getattr(Chance.of(0, w), method)(2.5)[0])(jnp.arange(20_000)))
+    assert numbers.std() == pytest.approx(2.5, rel=0.02)

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.geometry import Quat, Vec2, Vec3, sin_cos
+from slipstream.geometry import Quat, Vec2, Vec3, angle_of, heading, sin_cos
 
 
 def vec(x, y, z):
@@ -82,3 +82,45 @@ def test_the_length_of_nothing_has_a_finite_slope():
 def test_a_turned_vector_in_the_plane_keeps_its_length():
     v = Vec2(jnp.float32(3.0), jnp.float32(4.0)).turned(jnp.float32(0.7))
     assert float(v.norm()) == pytest.approx(5.0, abs=1e-5)
+
+
+def test_euler_angles_are_a_turn_about_z_then_y_then_x():
+    for roll, pitch, yaw in np.random.default_rng(0).uniform(-3.0, 3.0, (8, 3)):
+        about = lambda axis, angle: Quat(np.cos(angle / 2), *(np.sin(angle / 2) * np.eye(3)[axis]))  # noqa: E731
+        wanted = about(2, yaw) * about(1, pitch) * about(0, roll)
+        made = Quat.from_euler(*map(jnp.float32, (roll, pitch, yaw)))
+        np.testing.assert_allclose(
+            [made.w, made.x, made.y, made.z], [wanted.w, wanted.x, wanted.y, wanted.z], atol=1e-6
+        )
+
+
+def test_a_vector_in_the_plane_turns_as_a_complex_number_does():
+    for angle in (0.7, -2.0, 3.0):
+        v = Vec2(jnp.float32(3.0), jnp.float32(-4.0)).turned(jnp.float32(angle))
+        wanted = (3.0 - 4.0j) * np.exp(1j * angle)
+        np.testing.assert_allclose([v.x, v.y], [wanted.real, wanted.imag], atol=1e-5)
+
+
+def test_the_cross_product_in_the_plane_tells_left_from_right():
+    v = Vec2(1.0, 2.0)
+    assert v.cross(v.turned(0.5)) == pytest.approx(5.0 * np.sin(0.5), abs=1e-5)
+    assert v.cross(v.turned(-0.5)) == pytest.approx(-5.0 * np.sin(0.5), abs=1e-5)
+
+
+@pytest.mark.parametrize("angle", np.linspace(-3.1, 3.1, 9))
+def test_a_heading_is_level_and_looks_along_its_direction(angle):
+    q = heading(vec(np.cos(angle), np.sin(angle), 0.0))
+    np.testing.assert_allclose(array(q.forward), [np.cos(angle), np.sin(angle), 0.0], atol=1e-5)
+    np.testing.assert_allclose(array(q.up), [0.0, 0.0, 1.0], atol=1e-5)
+
+
+def test_the_angle_of_a_cosine_is_that_of_the_library():
+    cosine = jnp.linspace(-1.0, 1.0, 2001)
+    np.testing.assert_allclose(angle_of(cosine), np.arccos(np.float64(cosine)), atol=8e-5)
+
+
+def test_each_component_is_clipped_to_its_own_limit_on_both_sides():
+    limit = vec(1.0, 2.0, 3.0)
+    for sign in (-1.0, 1.0):
+        np.testing.assert_array_equal(array(vec(*[9.0 * sign] * 3).clipped(limit)), sign * array(limit))
+    np.testing.assert_array_equal(array(vec(0.9, -1.9, 2.9).clipped(limit)), np.float32([0.9, -1.9, 2.9]))

@@ -19,8 +19,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from slipstream import checkpoint, device
 from slipstream.checkpoint import CheckpointError
 from slipstream.experiment import PRESETS, Experiment
+from slipstream.learn.dqn import Dqn
 from slipstream.learn.ppo import Ppo
 from slipstream.learn.rollout import Tally
+from slipstream.learn.sac import Sac
 from slipstream.run import Run, RunError, write_text
 from slipstream.tasks.racing import Racing
 from slipstream.training import Skill, TrainingError, check_memory, out_of_memory, refuse_nan, train, trainer_of
@@ -33,11 +35,8 @@ CHUNK = 64 * 8 * 8
 
 def weights(folder):
     run = Run.open(folder)
-    return {
-        name: np.asarray(leaf)
-        for name, leaf in checkpoint.flat(run.load(trainer_of(run.experiment).shape)[1]).items()
-        if not checkpoint.is_key(leaf)
-    }
+    state = run.load(trainer_of(run.experiment).shape)[1]
+    return {name: checkpoint.plain(leaf) for name, leaf in checkpoint.flat(state).items()}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +95,35 @@ def test_a_training_stopped_and_resumed_is_bit_for_bit_the_whole_one(whole, tmp_
     assert [row["step"] for row in Run.open(folder).metrics] == [CHUNK * k for k in range(1, 7)]
 
 
+SMALL_REPLAY = {
+    "worlds": 8, "length": 4, "learns": 2, "batch": 16, "capacity": 320, "warmup": 400, "hidden": (16,),
+    "prioritised": True, "steps": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "learner"),
+    [("cartpole", Dqn(**SMALL_REPLAY)), ("pendulum", Sac(**SMALL_REPLAY))],
+    ids=["dqn", "sac"],
+)
+def test_a_training_with_a_replay_stopped_and_resumed_is_bit_for_bit_the_whole_one(tmp_path, task, learner):
+    """It stops once it has begun to learn, in the middle of the ring's second round."""
+    experiment = Experiment(PRESETS[task].task, learner, steps=8 * learner.samples * 3, devices=2)
+    once = Run.create(tmp_path / "once", experiment)
+    train(once)
+    twice, looks = Run.create(tmp_path / "twice", experiment), []
+    train(twice, watch=looks.append, stop=lambda: len(looks) == 2)
+    assert twice.steps == [8 * learner.samples * 2]
+    train(twice, resume=True)
+    whole, parts = weights(once.folder), weights(twice.folder)
+    assert whole.keys() == parts.keys()
+    for name, leaf in whole.items():
+        np.testing.assert_array_equal(leaf, parts[name], err_msg=name)
+    # There was something to lose: the ring is full, and priorities differ by what was learned.
+    assert len(np.unique(whole[".replay.tree"])) > 100
+    assert np.any(whole[".replay.reward"][:, -1])
+
+
 def test_a_training_killed_and_resumed_is_bit_for_bit_the_whole_one(whole, tmp_path):
     folder = tmp_path / "killed"
     Run.create(folder, SMALL)
@@ -123,7 +151,22 @@ def test_best_and_last_checkpoints_are_kept_and_the_others_go(tmp_path):
     run = Run.open(folder)
     assert len(run.steps) <= 3
     assert run.steps[-1] == SMALL.steps
-    assert run.best_step in run.steps
+    # The later of two that are equally good.
+    skill = {row["step"]: row["success"] or 0.0 for row in run.metrics}
+    assert run.best_step == max(skill, key=lambda step: (skill[step], step))
+
+
+def test_the_best_checkpoint_stays_however_old_it_gets_and_the_oldest_others_go(tmp_path):
+    run = Run.create(tmp_path / "skills", SMALL)
+    for step, skill in enumerate((0.1, 0.9, 0.3, None, 0.5, 0.2), start=1):
+        run.save(step, {"x": jnp.float32(step)}, keep=2, skill=skill)
+    assert run.steps == [2, 5, 6]
+    assert run.best_step == 2
+    step, tree = run.load({"x": jax.ShapeDtypeStruct((), jnp.float32)}, "best")
+    assert (step, float(tree["x"])) == (2, 2.0)
+    run.save(7, {"x": jnp.float32(7.0)}, keep=2, skill=0.95)
+    assert run.steps == [6, 7]
+    assert run.best_step == 7
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(whole):

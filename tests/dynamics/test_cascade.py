@@ -142,3 +142,50 @@ def test_versions_differ_where_px4_changed():
 def test_a_controller_slower_than_its_filter_is_refused():
     with pytest.raises(ValueError, match="cannot filter"):
         Cascade(rate=50.0)
+
+
+# Integrals, and what they do where the vehicle can do no more
+
+
+def grown(wanted, short=0.0):
+    """By how much the integral of a roll rate grows in one step, as a share of what the error asks for."""
+    memory = replace(STOCK.start(iris, hovering(iris)), short=vec(short, 0.0, 0.0))
+    _, after = STOCK.rate_loop(vec(0.0, 0.0, 0.0), vec(wanted, 0.0, 0.0), memory)
+    return float(after.rate_integral.x) / (STOCK.rate_integral[0] * wanted * STOCK.dt)
+
+
+def test_the_integral_of_a_rate_fades_for_large_errors_and_waits_where_the_mixer_gave_less():
+    whole = math.radians(400.0)
+    assert grown(0.01) == pytest.approx(1.0, abs=1e-3)
+    assert grown(0.5 * whole) == pytest.approx(0.75, abs=1e-3)
+    assert grown(1.1 * whole) == 0.0
+    assert grown(0.5, short=0.1) == 0.0
+    assert grown(-0.5, short=-0.1) == 0.0
+    # What was too much the other way does not keep it from growing.
+    assert grown(0.5, short=-0.1) > 0.9
+
+
+def pushed(wanted, velocity=(0.0, 0.0, 0.0), hover=0.5):
+    memory = replace(STOCK.start(iris, hovering(iris)), hover=jnp.float32(hover))
+    push, after = STOCK.velocity_loop(vec(*wanted), vec(*velocity), memory)
+    across, up = STOCK.velocity_integral
+    integral = np.array([float(p) for p in after.velocity_integral.parts]) / (np.array([across, across, up]) * STOCK.dt)
+    return np.array([float(p) for p in push.parts]), integral
+
+
+def test_the_integral_of_height_waits_at_full_and_at_least_thrust():
+    assert pushed((0.0, 0.0, 0.1))[1][2] == pytest.approx(0.1, abs=1e-4)
+    assert pushed((0.0, 0.0, 3.0), (0.0, 0.0, -5.0), hover=0.7)[1][2] == 0.0
+    assert pushed((0.0, 0.0, -1.5), (0.0, 0.0, 5.0))[1][2] == 0.0
+
+
+def test_the_integral_along_the_ground_gives_way_where_the_tilt_is_at_its_limit():
+    assert pushed((1.0, -0.5, 0.0))[1][:2] == pytest.approx([1.0, -0.5], abs=1e-3)
+    far = pushed((12.0, -12.0, 0.0))[1]
+    assert far[0] < 0.0 < far[1]
+
+
+def test_climbing_at_full_power_keeps_its_margin_for_going_along_the_ground():
+    push, _ = pushed((12.0, 0.0, 3.0), hover=0.9)
+    assert push[2] == pytest.approx(math.sqrt(1.0 - STOCK.thrust_margin**2), abs=1e-4)
+    assert np.linalg.norm(push) == pytest.approx(STOCK.max_thrust, abs=1e-4)

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from slipstream.dynamics.control import CONTROLS, RateControl, Stick, VelocityControl
+from slipstream.dynamics.control import CONTROLS, RateControl, Stick, Tuning, VelocityControl, collective
 from slipstream.dynamics.quadrotor import GRAVITY, VEHICLES, Flight, Rotors, Variation, racer
 from slipstream.geometry import Quat, Vec3
 
@@ -249,3 +249,154 @@ def test_what_rotors_gain_of_spin_about_the_yaw_axis_the_body_gives(order):
 def test_a_vehicle_of_impossible_numbers_is_refused():
     with pytest.raises(ValueError, match="must be positive"):
         replace(racer, mass=0.0)
+
+
+# Forces and torques, one at a time
+
+
+def turned(vehicle, roll=0.0, pitch=0.0, yaw=0.0, **changes):
+    attitude = Quat.from_euler(*map(jnp.float32, (roll, pitch, yaw)))
+    return replace(at_rest(vehicle), attitude=attitude, **{name: floats(value) for name, value in changes.items()})
+
+
+@pytest.mark.parametrize("name", VEHICLES)
+def test_a_mix_gives_the_thrust_and_torque_it_was_made_for(name):
+    vehicle = VEHICLES[name]
+    hover = vehicle.mass * GRAVITY
+    lever = 0.1 * hover * vehicle.arm[0]
+    torque = Vec3(lever, -0.5 * lever, 0.1 * hover * vehicle.torque_per_thrust)
+    rotors = vehicle.mix(jnp.float32(1.1 * hover), floats(torque))
+    force, found = vehicle.wrench(replace(at_rest(vehicle), rotors=rotors), None, Variation())
+    assert float(force.z) == pytest.approx(1.1 * hover, rel=1e-4)
+    np.testing.assert_allclose(array(found), array(torque), rtol=1e-3)
+
+
+def test_drag_acts_against_the_airspeed_alike_ahead_and_aside():
+    still, _ = racer.wrench(at_rest(racer), None, Variation())
+    total = 4.0 * racer.hover_speed
+    for way in (Vec3(3.0, 0.0, 0.0), Vec3(0.0, 3.0, 0.0), Vec3(0.0, -3.0, 0.0)):
+        force, _ = racer.wrench(replace(at_rest(racer), velocity=floats(way)), None, Variation())
+        drag = (racer.body_drag[0] * 3.0 + racer.rotor_drag * total) * array(way)
+        np.testing.assert_allclose(array(force) - array(still), -drag, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_variations_are_factors_on_what_they_are_named_for(factor):
+    moving = turned(racer, velocity=Vec3(3.0, 2.0, 1.0), rotors=Rotors(2500.0, 2300.0, 2400.0, 2000.0))
+    stopped = replace(moving, rotors=floats(Rotors(0.0, 0.0, 0.0, 0.0)))
+    still = replace(moving, velocity=floats(STILL))
+    (force, torque), (drag, _) = (racer.wrench(flight, None, Variation()) for flight in (still, stopped))
+    stronger = racer.wrench(still, None, Variation(thrust=jnp.float32(factor)))
+    np.testing.assert_allclose(array(stronger[0]), factor * array(force), rtol=1e-5)
+    np.testing.assert_allclose(array(stronger[1]), factor * array(torque), rtol=1e-5)
+    draggier, _ = racer.wrench(stopped, None, Variation(drag=jnp.float32(factor)))
+    np.testing.assert_allclose(array(draggier), factor * array(drag), rtol=1e-5)
+    # At rest nothing but the torque turns the body, and inertia divides it.
+    vehicle = replace(racer, rotor_inertia=0.0)
+    plain, heavier = (
+        vehicle.step(still, still.rotors, None, variation, 1e-3).rates
+        for variation in (Variation(), Variation(inertia=jnp.float32(factor)))
+    )
+    np.testing.assert_allclose(array(heavier) * factor, array(plain), rtol=1e-4)
+
+
+@pytest.mark.parametrize("rates", [(5.0, 0.0, 0.0), (0.0, 5.0, 0.0), (3.0, -4.0, 0.0)])
+def test_spinning_rotors_turn_a_tilting_body_at_a_right_angle_to_its_turn(rates):
+    """The torque of a gyroscope, −ω × H: across the turn and the spin, so that it does no work."""
+    speeds = Rotors(3000.0, 2000.0, 3000.0, 2000.0)
+    flight = turned(racer, rates=Vec3(*rates), rotors=speeds)
+    spun, plain = (
+        array(vehicle.step(flight, floats(speeds), None, Variation(), 1e-3).rates)
+        for vehicle in (racer, replace(racer, rotor_inertia=0.0))
+    )
+    torque = (spun - plain) * np.array(racer.inertia) / 1e-3
+    spin = np.array([0.0, 0.0, -racer.rotor_inertia * 2000.0])
+    np.testing.assert_allclose(torque, -np.cross(rates, spin), rtol=2e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("yaw", [0.7, 2.0, -1.3])
+def test_a_landing_is_the_same_whatever_the_heading(yaw):
+    vehicle = replace(racer, ground=True)
+    stopped = Rotors(0.0, 0.0, 0.0, 0.0)
+    ends = []
+    for heading in (0.0, yaw):
+        start = turned(vehicle, 0.2, 0.1, heading, position=Vec3(0.0, 0.0, vehicle.foot_drop + 0.01), rotors=stopped)
+        after = flown(vehicle, start, stopped, 0.08, dt=1e-3)
+        ends.append((array(after.rates), float(after.position.z)))
+    assert np.linalg.norm(ends[0][0]) > 0.5
+    np.testing.assert_allclose(ends[0][0], ends[1][0], atol=2e-2)
+    assert ends[0][1] == pytest.approx(ends[1][1], abs=1e-4)
+
+
+def test_an_accelerometer_feels_what_is_not_free_fall_on_the_ground_too():
+    vehicle = replace(racer, ground=True)
+    low = Vec3(0.0, 0.0, vehicle.foot_drop - 0.005)
+    flight = turned(vehicle, 0.05, -0.04, 1.0, position=low, velocity=Vec3(0.5, -0.3, -0.1))
+    after = vehicle.step(flight, flight.rotors, None, Variation(), 1e-3)
+    felt = (after.velocity - flight.velocity) * 1e3 + Vec3(0.0, 0.0, GRAVITY)
+    told = vehicle.specific_force(flight, None, Variation())
+    np.testing.assert_allclose(array(told), array(flight.attitude.unrotate(felt)), rtol=1e-3, atol=1e-2)
+
+
+# Controls
+
+
+def test_the_collective_goes_from_nothing_by_hover_to_all_there_is():
+    hover = racer.mass * GRAVITY
+    thrusts = [float(collective(racer, jnp.float32(stick))) for stick in (-2.0, -1.0, -0.5, 0.0, 1.0, 2.0)]
+    most = 4.0 * racer.max_thrust
+    assert thrusts == pytest.approx([0.0, 0.0, 0.5 * hover, hover, most, most], abs=1e-5)
+
+
+def test_a_rate_that_is_held_is_held_against_the_bodys_own_gyroscope():
+    vehicle = replace(racer, inertia=(0.002, 0.003, 0.006))
+    flight = turned(vehicle, rates=Vec3(1.0, -2.0, 1.5))
+    rotors = RateControl().hold(vehicle, flight, jnp.float32(vehicle.mass * GRAVITY), flight.rates)
+    _, torque = vehicle.wrench(replace(flight, rotors=rotors), None, Variation())
+    ω = array(flight.rates)
+    np.testing.assert_allclose(array(torque), np.cross(ω, np.array(vehicle.inertia) * ω), rtol=1e-2, atol=1e-6)
+
+
+def test_no_error_in_yaw_costs_height():
+    hover = racer.mass * GRAVITY
+    for error in (1.0, 100.0, -100.0):
+        rotors = RateControl().hold(racer, at_rest(racer), jnp.float32(hover), floats(Vec3(0.0, 0.0, error)))
+        force, torque = racer.wrench(replace(at_rest(racer), rotors=rotors), None, Variation())
+        assert float(force.z) == pytest.approx(hover, rel=1e-3)
+        assert float(torque.z) * error > 0.0
+
+
+@pytest.mark.parametrize("yaw", [0.0, 0.7, -2.2])
+def test_velocities_are_commanded_in_the_frame_of_the_heading(yaw):
+    control = VelocityControl()
+    flight = turned(racer, 0.2, -0.3, yaw)
+    told = control.setpoint(racer, flight, floats(Stick(0.5, 0.25, -0.5, 1.0)))
+    ahead, aside, up = 0.5 * control.max_velocity[0], 0.25 * control.max_velocity[1], -0.5 * control.max_velocity[2]
+    nose = array(flight.attitude.forward)[:2]
+    nose = nose / np.linalg.norm(nose)
+    wanted = ahead * nose + aside * np.array([-nose[1], nose[0]])
+    np.testing.assert_allclose(array(told.velocity), [*wanted, up], atol=1e-4)
+    assert float(told.yaw_rate) == pytest.approx(control.max_yaw_rate)
+
+
+@pytest.mark.parametrize("stick", [(1.0, 0.0, 0.0, 0.0), (0.0, -1.0, -1.0, 0.0), (0.0, 0.0, -1.0, 0.0)])
+def test_no_velocity_asked_for_tilts_a_vehicle_beyond_its_limit(stick):
+    control, stick = VelocityControl(), floats(Stick(*stick))
+
+    def tick(flight, _):
+        after = racer.step(flight, control.rotors(racer, flight, stick), None, Variation(), DT)
+        return after, after.attitude.up.z
+
+    _, upright = jax.jit(lambda f: jax.lax.scan(tick, f, length=400))(at_rest(racer))
+    assert float(jnp.min(upright)) > np.cos(control.max_tilt + 0.08)
+
+
+def test_a_tuning_scales_lags_and_drag():
+    tuned = Tuning(lag=2.0, drag=0.5).applied(racer)
+    assert (tuned.lag_up, tuned.lag_down) == (2.0 * racer.lag_up, 2.0 * racer.lag_down)
+    flight = turned(racer, velocity=Vec3(3.0, -2.0, 4.0))
+    still, plain, less = (
+        array(vehicle.wrench(at, None, Variation())[0])
+        for vehicle, at in ((racer, at_rest(racer)), (racer, flight), (tuned, flight))
+    )
+    np.testing.assert_allclose(less - still, 0.5 * (plain - still), rtol=1e-4)

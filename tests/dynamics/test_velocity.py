@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from slipstream.dynamics.quadrotor import GRAVITY
 from slipstream.dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, commanded, fly
 from slipstream.geometry import Vec3
 
@@ -53,8 +54,41 @@ def test_no_command_is_faster_or_harder_than_the_limits():
     assert float(jnp.min(v.z)) >= -handling.sink - 1e-3
     assert float(jnp.max(jnp.hypot(a.x, a.y))) <= handling.acceleration + 1e-3
     assert float(jnp.max(jnp.abs(flight.yaw_rate))) <= handling.turn + 1e-5
-    up = jax.vmap(jax.vmap(lambda g: g.attitude.up.z))(flight)
-    assert float(jnp.min(up)) >= np.cos(handling.tilt) - 0.1
+
+
+@pytest.mark.parametrize("lean", [0.0, 0.2])
+def test_no_command_leans_a_drone_beyond_its_tilt(lean):
+    handling = replace(Handling(), acceleration=50.0, tilt=0.3, lean=lean)
+    rng = np.random.default_rng(1)
+    go = jax.jit(jax.vmap(lambda c: flown(hovering(), VelocityCommand(*c), 3.0, 0.05, handling)))
+    flight = go(jnp.asarray(rng.uniform(-1.0, 1.0, (64, 4)) * [1.0, 1.0, 1.0, 0.0], jnp.float32))
+    pushed = np.hypot(flight.acceleration.x, flight.acceleration.y)
+    assert pushed.max() <= GRAVITY * np.tan(0.3) + 1e-3
+    assert pushed.max() > 0.9 * GRAVITY * np.tan(0.3)
+
+
+@pytest.mark.parametrize("yaw", [0.0, 0.8, -2.0])
+def test_the_thrust_points_along_the_acceleration_and_against_gravity(yaw):
+    glide = replace(hovering(yaw), acceleration=Vec3(*map(jnp.float32, (2.0, -3.0, 1.0))))
+    wanted = np.array([2.0, -3.0, 1.0 + GRAVITY])
+    up = [float(x) for x in glide.attitude.up.parts]
+    np.testing.assert_allclose(up, wanted / np.linalg.norm(wanted), atol=1e-5)
+    assert float(glide.attitude.forward.cross(Vec3(np.cos(yaw), np.sin(yaw), 0.0)).z) == pytest.approx(0.0, abs=0.1)
+
+
+def test_the_corner_of_the_commands_is_no_faster_than_their_sides():
+    flight = flown(hovering(), command(1.0, 1.0, 0.0, 0.0), 8.0, 0.02)
+    assert [float(x[-1]) for x in (flight.velocity.x, flight.velocity.y)] == pytest.approx(
+        [12.0 * 0.5**0.5] * 2, abs=1e-2
+    )
+
+
+def test_thrust_meant_for_leaning_lifts_a_drone_until_it_leans():
+    rising, level = (
+        flown(hovering(), command(1.0, 0.0, 0.0, 0.0), 0.4, 0.05, replace(LEANING, heave=heave)) for heave in (0.9, 0.0)
+    )
+    assert float(rising.position.z[-1]) > 10.01
+    assert float(level.position.z[-1]) == pytest.approx(10.0, abs=1e-4)
 
 
 def test_it_flies_where_its_nose_points_and_leans_into_it():
@@ -78,7 +112,10 @@ def test_the_handling_has_a_gradient():
         handling = replace(Handling(), lag=lag)
         return (flown(hovering(), command(0.3, 0.0, 0.0, 0.0), 1.0, 0.02, handling).velocity.x[-1] - 3.0) ** 2
 
-    assert float(jax.grad(miss)(jnp.float32(0.45))) != 0.0
+    step = 1e-2
+    slope = (miss(jnp.float32(0.45 + step)) - miss(jnp.float32(0.45 - step))) / (2.0 * step)
+    assert abs(float(slope)) > 0.1
+    assert float(jax.grad(miss)(jnp.float32(0.45))) == pytest.approx(float(slope), rel=0.05)
 
 
 def test_a_gimbal_turns_at_its_rate_and_stops_at_its_ends():
@@ -113,6 +150,17 @@ def test_a_lean_is_carried_round_as_the_body_turns():
     straight = flown(hovering(), command(0.5, 0.0, 0.0, 0.0), 0.8, 0.2, LEANING)
     assert float(flight.velocity.y[-1]) > 0.05
     assert abs(float(straight.velocity.y[-1])) < 1e-4
+
+
+def test_a_lean_that_is_carried_round_stays_as_large_as_it_was():
+    slow = replace(LEANING, lean=1e6, heave=0.0, turn_lag=1e6)
+    lean = Vec3(*map(jnp.float32, (3.0, 1.0, 0.0)))
+    start = replace(hovering(), acceleration=lean, yaw_rate=jnp.float32(0.5))
+    after = jax.tree.map(lambda x: x[-1], flown(start, command(0.0, 0.0, 0.0, 0.0), 1.0, 0.01, slow))
+    wanted = (3.0 + 1.0j) * np.exp(0.5j)
+    assert [float(after.acceleration.x), float(after.acceleration.y)] == pytest.approx(
+        [wanted.real, wanted.imag], abs=0.02
+    )
 
 
 def test_the_command_for_a_velocity_brings_a_leaning_drone_near_it_without_swinging():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from slipstream.dynamics.vessel import Boat, Dot, Hull, Vortices
@@ -44,6 +45,28 @@ def test_a_turning_vessel_without_drag_goes_straight_on_unless_turns_count_twice
     assert courses[1] == pytest.approx(-1.0, abs=2e-3)  # as far to the right as it has turned to the left
 
 
+@pytest.mark.parametrize("added", [(-20.0, 0.0, 980.0), (60.0, 500.0, 300.0), (300.0, 0.0, 0.0), (0.0, 300.0, 0.0)])
+def test_a_vessel_without_drag_keeps_its_energy_and_the_momentum_of_hull_and_water(added):
+    """Kirchhoff: what the water adds to the masses turns with the hull, and turning does no work."""
+    hull = Hull(added=added, drag=(0.0, 0.0, 0.0), square_drag=(0.0, 0.0, 0.0))
+    masses = np.array([hull.mass + added[0], hull.mass + added[1], hull.inertia + added[2]])
+    boat = Boat.at(STILL, jnp.float32(0.3))
+    boat = replace(boat, velocity=Vec2(jnp.float32(2.0), jnp.float32(0.7)), yaw_rate=jnp.float32(0.4))
+    dt, seconds = 2e-4, 3.0
+
+    def kept(boat):
+        speeds = np.array([boat.velocity.x, boat.velocity.y, boat.yaw_rate], np.float64)
+        s, c = np.sin(float(boat.yaw)), np.cos(float(boat.yaw))
+        x, y = masses[:2] * speeds[:2]
+        px, py = c * x - s * y, s * x + c * y
+        place = np.array([boat.position.x, boat.position.y], np.float64)
+        spin = masses[2] * speeds[2] + place[0] * py - place[1] * px
+        return np.array([0.5 * masses @ speeds**2, px, py, spin])
+
+    after = jax.jit(lambda b: jax.lax.fori_loop(0, round(seconds / dt), lambda _, b: hull.step(b, STILL, dt), b))(boat)
+    np.testing.assert_allclose(kept(after), kept(boat), rtol=2e-3, atol=2.0)
+
+
 def test_a_vessel_adrift_goes_with_the_water():
     boat = settled(0.0, 0.0, 300.0, Vec2(jnp.float32(0.5), jnp.float32(-0.3)))
     assert float(boat.course.x) == pytest.approx(0.5, abs=0.02)
@@ -68,3 +91,23 @@ def test_whirls_add_up_and_are_still_in_their_middle():
     assert at(0.0, 0.0)[1] == pytest.approx(0.15, abs=1e-5)  # only the other one
     assert at(0.5, 0.0)[1] == pytest.approx(5.0 + 1.5 / 9.5, abs=1e-3)
     assert at(5.0, 0.0)[1] == pytest.approx(2.5 / 5.0 + 1.5 / 5.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("place", [(3.0, 4.0), (-2.0, 5.0), (0.2, -0.3)])
+def test_a_whirl_of_positive_strength_turns_counter_clockwise_and_crosses_its_radius(place):
+    one = Vortices(jnp.array([0.0]), jnp.array([0.0]), jnp.array([2.5]))
+    away = Vec2(*map(jnp.float32, place))
+    flow = one.at(away)
+    radius = float(away.norm())
+    assert float(away.cross(flow)) == pytest.approx(2.5 * min(1.0, (radius / 0.5) ** 2), rel=1e-4)
+    assert float(away.dot(flow)) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_a_dot_that_does_nothing_is_carried_by_the_water_whatever_its_heading():
+    dot, current = Dot(), Vec2(jnp.float32(0.3), jnp.float32(-0.5))
+    for yaw in (0.0, 0.9, -2.5):
+        boat = Boat.at(STILL, jnp.float32(yaw))
+        for _ in range(20):
+            boat = dot.step(boat, 0.0, 0.0, current, 0.05)
+        assert [float(x) for x in (boat.position.x, boat.position.y)] == pytest.approx([0.3, -0.5], abs=1e-5)
+        assert [float(x) for x in (boat.course.x, boat.course.y)] == pytest.approx([0.3, -0.5], abs=1e-5)

@@ -103,3 +103,24 @@ def test_nothing_is_learned_from_before_there_is_enough():
     replay = empty(spec, WORLDS, 16, False)
     rows = sample(replay, jax.random.key(0), 8, jnp.int32(0), jnp.int32(0), 3, 0.9)
     assert not rows.weight.any()
+
+
+@pytest.mark.parametrize("prioritised", [False, True])
+def test_a_row_is_learned_from_once_all_that_follows_it_is_there(prioritised):
+    spec, steps = Spec(5, Discrete(3), 1.0), LENGTH
+    replay, _, head, count = filled(spec, 1, 16, prioritised)
+    assert int(count) == steps
+    assert not sample(replay, jax.random.key(0), 64, head, count, steps, 0.9).weight.any()
+    assert sample(replay, jax.random.key(0), 64, head, count, steps - 1, 0.9).weight.any()
+
+
+@pytest.mark.parametrize("agents", [1, 2])
+def test_new_rows_come_in_with_the_highest_priority_and_restarts_with_none(agents):
+    spec = Spec(5, Discrete(3), 1.0, agents)
+    moments = jax.tree.map(jnp.asarray, lived(spec, 2))
+    replay = stored(empty(spec, WORLDS, 16, True), moments, jnp.int32(4), jnp.float32(2.5))
+    rows = np.asarray(replay.tree)[:, leaves(16 * agents) :].reshape(WORLDS, 16, agents)
+    valid = np.moveaxis(np.asarray(moments.valid).reshape(2 * LENGTH, WORLDS, agents), 0, 1)
+    assert 0 < valid.sum() < valid.size
+    np.testing.assert_array_equal(rows[:, 4:12], 2.5 * valid)
+    assert not rows[:, :4].any() and not rows[:, 12:].any()

@@ -278,6 +278,10 @@ def test_a_projected_distribution_keeps_its_mass_and_its_mean():
     assert jnp.allclose(moved @ support, reward + 0.6 * (chances @ support), atol=1e-4)
     ended = projected(chances, reward, jnp.zeros(64), support)
     assert jnp.allclose(ended @ support, reward, atol=1e-4)
+    # What lies beyond the atoms is counted at the last of them.
+    for end, side in ((0, -1.0), (-1, 1.0)):
+        beyond = projected(chances, jnp.full(64, 20.0 * side), discount, support)
+        assert jnp.allclose(beyond[:, end], 1.0, atol=1e-5)
 
 
 def test_weights_tremble_by_one_factor_a_row_and_one_a_column_around_their_mean():

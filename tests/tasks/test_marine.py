@@ -86,6 +86,14 @@ def test_who_gives_way(other, yields):
         assert turn < math.pi
 
 
+def test_a_vessel_that_is_not_under_way_gives_way_to_nobody():
+    other = thing(12.0, 0.0, -2.0, 0.0)
+    for speed, yields in ((0.55, True), (0.45, False)):
+        course = Vec2(jnp.float32(speed), jnp.float32(0.0))
+        assert bool(situation(course, other)) == yields
+        assert (float(duty(course, 2.795, [other])) > 0.0) == yields
+
+
 def test_the_turn_asked_for_is_enough():
     other = thing(12.0, 0.0, -2.0, 0.0)
     course = Vec2(jnp.float32(2.0), jnp.float32(0.0))
@@ -95,7 +103,8 @@ def test_the_turn_asked_for_is_enough():
     assert float(duty(course, own, [other])) == pytest.approx(wanted, abs=2e-4)
     # The nearest of several is what counts, and one that asks for nothing does not.
     farther, aside = thing(15.0, 1.0, -2.0, 0.0), thing(6.0, 0.0, 2.0, 0.0)
-    assert float(duty(course, own, [farther, other, aside])) == pytest.approx(wanted, abs=2e-4)
+    for things in ([farther, other, aside], [other, farther, aside], [aside, other, farther]):
+        assert float(duty(course, own, things)) == pytest.approx(wanted, abs=2e-4)
     # Once the way past it is clear on the right, nothing more is asked.
     passing = Vec2(jnp.float32(1.0), jnp.float32(-2.5))
     assert float(duty(passing, 2.795, [other])) == 0.0
@@ -226,3 +235,15 @@ def test_a_bay_without_buoys_is_cut_into_blocks_and_joined_again():
     made = states(Marine(vessels=3, buoys=0), 170)
     parts = in_blocks(lambda part: part, made, agents=3)
     assert parts.body.yaw.shape == (2, 85, 3) and parts.world.sizes.shape == (2, 85, 0)
+
+
+def test_the_clock_that_ends_all_voyages_hides_no_vessel():
+    task = Marine(noise=0.0, reach=100.0).exam()
+    state = jax.jit(task.reset)(Chance.of(0, 0))
+    over = replace(state, truncated=jnp.ones(5, bool))
+    assert np.array_equal(task.observe(state), task.observe(over))
+    # One that has arrived is gone all the same.
+    arrived = replace(over, terminated=jnp.arange(5) == 2, truncated=jnp.arange(5) != 2)
+    there = np.sum(np.asarray(task.observe(arrived))[0, 7:].reshape(5, 9)[:, -1])
+    others = sum(bool(thing.there[0]) for thing in task.things(arrived, arrived.body)[:4])
+    assert (others, there) == (3, 5)

@@ -273,3 +273,147 @@ def test_discrete_actions_reach_every_corner_of_the_stick(space):
 def test_a_wrong_setting_is_refused_in_words(settings, words):
     with pytest.raises(ValueError, match=words):
         Racing(**settings)
+
+
+NOTHING_PAYS = {
+    f"{part}_reward": 0.0 for part in ("progress", "gate", "aside", "miss", "crash", "look", "rates", "smooth")
+}
+
+
+def paying(**rewards):
+    return Racing(**(NOTHING_PAYS | rewards))
+
+
+def test_a_gate_pays_less_the_farther_from_its_middle_it_is_passed():
+    env = paying(gate_reward=4.0, aside_reward=1.5)
+    room = OPENING / 2 - env.quadrotor.radius
+    for share in (0.0, 0.5, 0.9):
+        state = through(env, towards(started(env), 1), 1, aside=share * room)
+        assert float(state.reward) == pytest.approx(4.0 - 1.5 * share, abs=1e-3)
+
+
+def test_a_miss_costs_what_it_is_set_to():
+    env = paying(miss_reward=-4.0, crash_reward=-5.0)
+    assert float(through(env, towards(started(env), 1), 1, aside=2.0).reward) == -4.0
+    assert float(through(env, towards(started(env), 1), 1, aside=OPENING / 2).reward) == -5.0
+
+
+def test_turning_costs_by_the_square_of_its_rate():
+    env = paying(rates_reward=-0.1)
+    state = placed(towards(started(env), 1), 5.0, 2.5, 2.0)
+    body = replace(state.body, rates=Vec3(*map(jnp.float32, (1.0, -2.0, 3.0))))
+    assert float(jax.jit(env.judge)(state, body).reward) == pytest.approx(-1.4, abs=1e-5)
+
+
+def test_a_change_of_the_stick_costs_by_its_square():
+    env = Racing(**(NOTHING_PAYS | {"smooth_reward": -0.5}), delay=1)
+    state = placed(towards(started(env), 1), 5.0, 2.5, 2.0)
+    sticks = (jnp.array([0.5, 0.0, 0.2, 0.0]), jnp.array([-0.5, 0.0, 0.2, 0.4]))
+    for action in sticks:
+        state, _ = env.command(state, action)
+    assert float(jax.jit(env.judge)(state, state.body).reward) == pytest.approx(-0.5 * (1.0 + 0.16), abs=1e-5)
+
+
+def test_a_drone_too_far_from_its_gate_has_ended_without_a_crash():
+    gate = seven.fixed[1].centre
+    for away, over in ((0.99, False), (1.01, True)):
+        x = gate.x + away * ENV.too_far
+        state = judged(ENV, placed(towards(started(), 1), x, gate.y, gate.z), x, gate.y, gate.z)
+        assert bool(state.terminated) is over
+        assert not bool(state.progress.crashed) and not bool(state.progress.missed)
+
+
+def test_a_gate_passed_on_the_way_into_the_ground_does_not_count():
+    env, gate = paying(gate_reward=4.0, crash_reward=-5.0), seven.fixed[1]
+    state = placed(towards(started(env), 1), gate.centre.x - 0.01, gate.centre.y, 0.55)
+    state = judged(env, state, gate.centre.x + 0.3, gate.centre.y, 0.01)
+    assert bool(state.progress.crashed) and not bool(state.progress.missed)
+    assert int(state.progress.passed) == 0
+    assert float(state.reward) == -5.0
+
+
+def test_the_best_lap_is_the_fastest_but_for_the_first():
+    state, found = towards(started(), 0), []
+    for pause in (0, 10, 3, 20):
+        state = replace(state, step=state.step + pause)
+        for index in range(7):
+            state = through(ENV, state, index)
+        found.append((float(state.progress.first_lap), float(state.progress.best_lap)))
+    assert np.array(found) == pytest.approx(np.array([(0.07, 0.0), (0.07, 0.17), (0.07, 0.10), (0.07, 0.10)]), abs=1e-5)
+
+
+def test_two_drones_that_meet_in_the_ground_pay_for_one_crash_each():
+    env = Racing(**(NOTHING_PAYS | {"crash_reward": -5.0}), agents=2)
+    state = started(env)
+    position = Vec3(jnp.array([5.0, 5.1]), jnp.array([2.0, 2.0]), jnp.array([0.01, 0.01]))
+    after = jax.jit(env.judge)(state, replace(state.body, position=position))
+    assert after.reward.tolist() == [-5.0, -5.0]
+
+
+def test_a_crash_in_the_last_moment_terminates_and_does_not_truncate():
+    state = placed(towards(replace(started(), step=jnp.int32(1999)), 1), 5.0, 0.0, 0.1)
+    state = judged(ENV, state, 5.0, 0.0, 0.01)
+    assert bool(state.terminated) and not bool(state.truncated)
+
+
+def test_the_score_is_the_sum_of_rewards_until_the_end():
+    env = Racing(**(NOTHING_PAYS | {"rates_reward": -1.0}), agents=2)
+    state = started(env)
+    ones = jnp.ones(2)
+    position = Vec3(jnp.array([5.0, 9.0]), 2.0 * ones, 2.0 * ones)
+    body = replace(state.body, position=position, rates=Vec3(ones, 0.0 * ones, 0.0 * ones))
+    judge = jax.jit(env.judge)
+    state = judge(judge(replace(state, body=body), body), body)
+    assert state.progress.score.tolist() == [-2.0, -2.0]
+    state = judge(replace(state, terminated=jnp.array([True, False])), body)
+    assert state.progress.score.tolist() == [-2.0, -3.0]
+
+
+def test_sensor_noise_is_drawn_anew_every_step_in_still_air_too():
+    env = Racing(position_noise=0.1, velocity_noise=0.1, attitude_noise=0.1, rates_noise=0.1)
+    state, errors = started(env), []
+    step, blur = jax.jit(env.step), jax.jit(env._blurred)
+    for _ in range(20):
+        state = step(state, jnp.zeros(4))
+        seen = blur(state.body, state.chance)
+        errors.append([*(seen.position - state.body.position).parts, *(seen.rates - state.body.rates).parts])
+    errors = np.array(errors)
+    assert np.unique(errors, axis=0).shape[0] == 20
+    assert np.all(np.abs(errors.mean(0)) < 0.1)
+
+
+@pytest.mark.parametrize("delay", [0, 2])
+def test_a_change_of_action_costs_its_square_whatever_the_delay(delay):
+    plain, smooth = (replace(Racing(delay=delay), smooth_reward=price) for price in (0.0, -0.5))
+    first, second = jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([0.4, 0.2, -0.3, 0.4])
+    costs = []
+    for env in (plain, smooth):
+        step = jax.jit(env.step)
+        costs.append(float(step(step(started(env), first), second).reward))
+    assert costs[1] - costs[0] == pytest.approx(-0.5 * (0.3**2 + 0.6**2), rel=1e-3)
+
+
+@pytest.mark.parametrize(("limit", "tells"), [(7.9, True), (3.0, False)])
+@pytest.mark.parametrize("crashed", [True, False])
+def test_an_attempt_counts_by_the_time_it_was_given_and_not_by_how_it_ended(limit, tells, crashed):
+    env = Racing(practice_limit=8.0)
+    state = started(env)
+    state = replace(
+        state,
+        world=replace(state.world, limit=jnp.float32(limit)),
+        terminated=jnp.bool_(crashed),
+        truncated=jnp.bool_(not crashed),
+        progress=replace(state.progress, crashed=jnp.bool_(crashed)),
+    )
+    success = float(env.figures(state)["success"])
+    assert success == 0.0 if tells else np.isnan(success)
+
+
+def test_the_clock_that_ends_all_drones_hides_none_of_them():
+    env = Racing(agents=3)
+    state = started(env)
+    over = replace(state, truncated=jnp.ones(3, bool))
+    assert np.array_equal(env.observe(state), env.observe(over))
+    # Who has crashed is gone, and who has ended while others fly on is waiting.
+    alone = env.observe(replace(state, truncated=jnp.array([False, True, True])))[0, -6:]
+    assert np.all(np.asarray(alone) == 0.0)

@@ -169,6 +169,94 @@ def test_two_drones_whose_ways_cross_within_a_step_have_hit_each_other():
     assert list(np.asarray(after.progress.hit[:3])) == [True, True, False]
 
 
+def test_a_battery_drains_by_how_fast_a_drone_flies():
+    env, state = started("transit")
+    speeds = jnp.zeros(16).at[1].set(12.0)
+    drones = replace(state.body.drones, velocity=Vec3(speeds, 0.0 * speeds, 0.0 * speeds))
+    after = jax.jit(env.judge)(state, replace(state.body, drones=drones))
+    spent = np.asarray(state.progress.battery - after.progress.battery)
+    assert (spent > 0.0).all()
+    # Hovering takes 0.9 of the usual, flying at 12 m/s 1.2.
+    assert spent[1] / spent[0] == pytest.approx(1.2 / 0.9, rel=2e-2)
+    flat = replace(state.progress, battery=state.progress.battery.at[3].set(1e-4))
+    assert np.flatnonzero(jax.jit(env.judge)(replace(state, progress=flat), state.body).terminated).tolist() == [3]
+
+
+@pytest.mark.parametrize("side", ["east", "north"])
+def test_the_geofence_ends_a_sortie_on_every_side_and_is_not_forgotten(side):
+    env, state = started("transit")
+    judge, axis, edge = jax.jit(env.judge), ["east", "north"].index(side), getattr(env.plan.land, side)
+    for sign in (-1.0, 1.0):
+        for beyond in (-1.0, 1.0):
+            place = [0.0, 0.0, 110.0]
+            place[axis] = sign * (edge + beyond)
+            if axis == 1:
+                place[0] = -env.plan.land.east + 20.0  # off the zones, which stand farther east
+            after = judge(state, moved(state, 2, place))
+            assert bool(after.progress.entered[2]) is (beyond > 0.0)
+            assert bool(after.terminated[2]) is (beyond > 0.0)
+    assert bool(judge(after, state.body).progress.entered[2])
+
+
+def test_an_arrival_without_its_reserve_is_no_success():
+    env, state = started("transit")
+    goal = [float(part[4]) for part in state.progress.goal.parts]
+    for spare in (-1.0, 1.0):
+        battery = state.progress.battery.at[4].set(env.plan.reserve + spare)
+        there = replace(state, progress=replace(state.progress, battery=battery))
+        after = jax.jit(env.judge)(there, moved(there, 4, (goal[0] - 3.0, goal[1], goal[2])))
+        assert bool(after.progress.arrived[4])
+        assert bool(after.progress.success[4]) is (spare > 0.0)
+
+
+def test_coming_nearer_to_the_goal_pays_by_the_metre():
+    env, state = started("transit")
+    at, goal = ([float(part[4]) for part in place.parts] for place in (state.body.drones.position, state.progress.goal))
+    way = (np.array(goal) - at) / np.linalg.norm(np.array(goal) - at)
+    near, far = (
+        float(jax.jit(env.judge)(state, moved(state, 4, np.array(at) + step * way)).reward[4]) for step in (2.0, -2.0)
+    )
+    assert near - far == pytest.approx(4.0 * env.plan.nearer_reward, rel=1e-2)
+
+
+def test_buildings_are_hit_and_hills_even_by_a_drone_that_lands():
+    env, state = started("transit")
+    judge = jax.jit(env.judge)
+    house = jax.tree.map(lambda x: float(x[0]), state.world.buildings)
+    for up, hit in ((-1.0, True), (0.4, True), (3.0, False)):
+        after = judge(state, moved(state, 2, (house.centre.x, house.centre.y, house.height + up)))
+        assert bool(after.progress.hit[2]) is hit
+    hill = jax.tree.map(lambda x: float(x[0]), state.world.hills)
+    landing = replace(state, progress=replace(state.progress, mode=jnp.full(16, LAND)))
+    top = hill.centre.z + hill.radius
+    after = judge(landing, moved(landing, 2, (hill.centre.x, hill.centre.y, top - 1.0)))
+    assert bool(after.progress.hit[2])
+
+
+def test_only_what_is_seen_from_low_enough_is_covered():
+    env, state = started("coverage")
+    judge = jax.jit(env.judge)
+    shares = []
+    for above in (env.sharp - 1.0, env.sharp + 1.0):
+        ground = float(state.world.terrain(jnp.float32(0.0), jnp.float32(0.0)))
+        after = judge(state, moved(state, 2, (0.0, 0.0, ground + above)))
+        covered = [jax.tree.map(lambda x: x[2], sortie.covered) for sortie in (after.progress, state.progress)]
+        shares.append(float(coverage.share_of(covered[0]) - coverage.share_of(covered[1])))
+    assert shares[0] > 0.01
+    assert shares[1] == 0.0
+
+
+def test_dwelling_begins_anew_when_the_view_is_lost_and_the_longest_time_is_kept():
+    env, state = started("dwell")
+    sortie = replace(state.progress, dwell=jnp.full(16, 5.0), best_dwell=jnp.full(16, 7.0), unseen=jnp.full(16, 1.0))
+    state = replace(state, progress=sortie)
+    after = jax.jit(env.judge)(state, moved(state, 2, (-320.0, 320.0, 110.0)))
+    assert float(after.progress.quality[2]) == 0.0
+    assert float(after.progress.dwell[2]) == 0.0
+    assert float(after.progress.best_dwell[2]) == 7.0
+    assert float(after.progress.unseen[2]) == pytest.approx(1.0 + env.dt)
+
+
 # Seeing
 
 
@@ -455,3 +543,46 @@ def test_the_planned_tour_is_the_shortest_of_all_orders():
 def test_a_wrong_setting_is_refused_in_words(settings, words):
     with pytest.raises(ValueError, match=words):
         Survey(**settings)
+
+
+def test_the_clock_of_a_country_hides_no_drone_when_it_ends_all_sorties():
+    env, state = started("search")
+    over = replace(state, truncated=jnp.ones(16, bool))
+    see = jax.jit(env.observe)
+    assert np.array_equal(see(state), see(over))
+    waiting = see(replace(state, truncated=jnp.arange(16) > 0))
+    assert not np.array_equal(see(state)[0], waiting[0])
+
+
+def test_a_drone_that_crashed_has_not_done_its_mission_whatever_it_collected():
+    env, state = started("multi-objective")
+    rich = replace(state.progress, value=jnp.full(16, 1e6))
+    judge = jax.jit(env.judge)
+    well = judge(replace(state, progress=rich), replace(state.body, clock=state.body.clock + 0.2))
+    assert bool(well.progress.success[0])
+    house = jax.tree.map(lambda x: x[0], state.world.buildings)
+    crash = judge(replace(state, progress=rich), moved(state, 0, (float(house.centre.x), float(house.centre.y), 1.0)))
+    assert bool(crash.progress.hit[0]) and not bool(crash.progress.success[0])
+    empty = judge(replace(state, progress=replace(rich, battery=jnp.zeros(16))), well.body)
+    assert not bool(empty.progress.success[0])
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_a_sortie_counts_by_the_time_its_country_left_it_and_not_by_how_it_ended(crashed):
+    env, state = started("search")
+    ends = float(env.world_life * state.world.life)
+    limit = float(state.progress.limit[0])
+
+    def success(began):
+        clock = jnp.float32(began + 10.0)
+        ended = replace(
+            state,
+            body=replace(state.body, clock=clock),
+            step=jnp.full(16, round(10.0 / env.dt)),
+            terminated=jnp.full(16, crashed),
+            truncated=jnp.full(16, not crashed),
+        )
+        return float(env.figures(ended)["success"][0])
+
+    assert success(ends - limit) == 0.0
+    assert np.isnan(success(ends - 0.5 * limit))

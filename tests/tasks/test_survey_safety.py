@@ -138,6 +138,65 @@ def test_a_command_that_is_safe_is_left_exactly_as_it_was():
     assert int(checked.reason) == NOTHING
 
 
+@pytest.mark.parametrize("way", [(1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)])
+def test_the_fence_stops_a_drone_on_every_side(way):
+    safe, drone = SafetyFilter(), alone((326.9 * way[0], 326.9 * way[1], 50.0))
+    checked = checked_alone(safe, drone, VelocityCommand(*map(jnp.float32, (*way, 0.0, 0.0))))
+    assert int(checked.reason) == FENCE
+    back = checked_alone(safe, drone, VelocityCommand(*map(jnp.float32, (-way[0], -way[1], 0.0, 0.0))))
+    assert int(back.reason) == NOTHING
+
+
+def flown_past(safe, drones, asked, around, low=False, steps=150):
+    """Where drones were that ask for the same all the time."""
+
+    def tick(fleet, _):
+        checked = safe.check(asked, jnp.full(fleet.yaw.shape, low), replace(around, fleet=fleet))
+        return fly(fleet, checked.command, safe.handling, None, safe.dt), fleet.position
+
+    return jax.jit(lambda fleet: jax.lax.scan(tick, fleet, length=steps)[1])(drones)
+
+
+def test_two_drones_head_on_at_full_speed_keep_their_room():
+    # They brake no harder than the filter counts on, so that all of the room is needed.
+    safe = replace(SafetyFilter(), east=2000.0, handling=replace(Handling(), acceleration=2.2))
+    both = [alone((x, y, 50.0), (v, 0.0, 0.0)) for x, y, v in ((-60.0, 0.0, 12.0), (60.0, 0.3, -12.0))]
+    around = surroundings(both[0])
+    fleet = jax.tree.map(lambda *x: jnp.stack(x), *both)
+    around = replace(around, flying=jnp.ones(2, bool))
+    asked = VelocityCommand(jnp.array([1.0, -1.0]), *[jnp.zeros(2)] * 3)
+    place = flown_past(safe, fleet, asked, around)
+    gap = np.sqrt(sum(np.diff(np.asarray(part), axis=1) ** 2 for part in place.parts))
+    assert gap.min() > safe.drones - 0.5
+
+
+def test_a_drone_keeps_its_room_to_people_and_counts_on_their_pace():
+    safe = SafetyFilter()
+    drone = alone((-60.0, 0.0, 3.0))
+    around, room = surroundings(drone), safe.person + safe.margin
+    people = around.country.people
+    here = lambda tree, *to: jax.tree.map(lambda x, v: 0.0 * x + v, tree, Vec2(*to))  # noqa: E731
+    asked = jax.tree.map(lambda x: jnp.float32(x)[None], VelocityCommand(1.0, 0.0, 0.0, 0.0))
+    ends = []
+    for pulse in (0.0, 1e-4):
+        # Somebody who stands, and somebody who is as good as there but might come at 2 m/s.
+        standing = replace(people, place=here(people.place, 0.0, 0.0), pulse=0.0 * people.pulse + pulse)
+        span = here(people.span, 2.0 / pulse if pulse else 0.0, 0.0)
+        country = replace(around.country, people=replace(standing, span=span))
+        place = flown_past(safe, around.fleet, asked, replace(around, country=country), low=True)
+        ends.append(float(jnp.hypot(place.x, place.z)[-1, 0]))
+    assert ends[0] == pytest.approx(room, abs=1.0)
+    assert ends[1] > room + 0.5
+
+
+def test_a_drone_that_finds_itself_in_a_zone_leaves_it():
+    safe = replace(SafetyFilter(), east=2000.0)
+    drone = alone((430.0, 0.0, 50.0))
+    asked = jax.tree.map(lambda x: jnp.float32(x)[None], VelocityCommand(0.0, 0.0, 0.0, 0.0))
+    place = flown_past(safe, surroundings(drone).fleet, asked, surroundings(drone))
+    assert float(place.x[-1, 0]) < 400.0
+
+
 @pytest.mark.parametrize(("place", "reason"), [((396.9, 0.0, 50.0), ZONE), ((-326.9, 0.0, 50.0), FENCE)])
 def test_a_command_into_a_hazard_is_changed_and_the_reason_is_told(place, reason):
     drone = alone(place)
@@ -165,7 +224,7 @@ def test_a_drone_at_full_speed_stops_before_a_zone():
 
 
 def test_the_command_for_a_velocity_gives_that_velocity():
-    handling, wind = Handling(), Vec3(*map(jnp.float32, (3.0, -2.0, 0.0)))
+    handling, wind = Handling(), Vec3(*map(jnp.float32, (3.0, -2.0, 0.6)))
     drone = replace(alone((0.0, 0.0, 50.0), (4.0, 1.0, 0.5)), yaw=jnp.float32(0.8))
     wanted = Vec3(*map(jnp.float32, (4.3, 0.6, 0.2)))
     command = commanded(drone, wanted, handling, wind, 0.2)

@@ -77,6 +77,13 @@ def check_flyable(tracks, spacing):
         assert apart.min() > spacing
         assert (centres[:, 2] >= OUTER / 2 - 1e-6).all()
         np.testing.assert_allclose(np.linalg.norm(normals, axis=1), 1.0, atol=1e-4)
+        # No gate has the next one behind it or the one before in front of it, and each faces along the way between.
+        onward = np.roll(centres[:, :2], -1, axis=0) - centres[:, :2]
+        leaving = np.sum(onward * normals, axis=1)
+        entering = np.sum(np.roll(onward, 1, axis=0) * normals, axis=1)
+        assert leaving.min() > -1e-4
+        assert entering.min() > -1e-4
+        assert (leaving + entering).min() > 1.0
 
 
 @pytest.mark.parametrize("count", [4, 6, 10])

@@ -51,10 +51,10 @@ class Rows:
     discount: Float[Array, "b"]  # of what comes after; 0 after an end that terminates
     following: Float[Array, "b d"]
     weight: Float[Array, "b"]
-    between: Float[Array, "b m d"]  # observations after the first step and before the last, if asked for
-    between_discount: Float[Array, "b m"]  # of each; 0 after an end
     world: Int[Array, "b"]
     leaf: Int[Array, "b"]  # time and agent as one number
+    between: Float[Array, "b m d"] | None = None  # observations after the first step and before the last, if asked for
+    between_discount: Float[Array, "b m"] | None = None  # of each; 0 after an end
 
 
 def empty(spec: Spec, worlds: int, length: int, prioritised: bool) -> Replay:
@@ -199,8 +199,8 @@ def sample(
         discount=jnp.where(ends, 0.0, scale),
         following=observation[world, at],
         weight=weight,
-        between=jnp.stack([observation[world, place] for place in places], 1) if places else jnp.zeros((count, 0, 0)),
-        between_discount=jnp.stack(discounts, 1) if places else jnp.zeros((count, 0)),
         world=world,
         leaf=leaf,
+        between=jnp.stack([observation[world, place] for place in places], 1) if places else None,
+        between_discount=jnp.stack(discounts, 1) if places else None,
     )

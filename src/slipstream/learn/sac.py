@@ -69,7 +69,7 @@ class Sac(Judged):
         following, log_prob = drawn(*self._spread(policy, rows.following), last)
         values = [self._worth(critic, rows.following, following) for critic in target.critics]
         wanted = rows.reward + rows.discount * (jnp.min(jnp.stack(values), 0) - heat * log_prob)
-        if self.between:
+        if rows.between is not None and rows.between_discount is not None:
             _, log_probs = drawn(*self._spread(policy, rows.between), middle)
             wanted = wanted - heat * jnp.sum(rows.between_discount * log_probs, -1)
         return jax.lax.stop_gradient(wanted)
