@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -242,3 +243,42 @@ def test_bench_memory_prints_what_was_promised(place):
     done = slipstream("bench", "memory", "--worlds", 256, "--json", cwd=place)
     assert done.returncode == 0, done.stderr
     assert {"bytes_per_world", "peak_rss_mb"} <= set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("damage", ["cut off", "flipped", "empty"])
+@pytest.mark.parametrize("command", ["video", "report"])
+def test_a_damaged_episode_says_to_evaluate_again(place, tmp_path, damage, command):
+    shutil.copytree(place / "tiny", tmp_path / "tiny")
+    for path in (tmp_path / "tiny" / "episodes" / "fast").glob("*.npz"):
+        data = bytearray(path.read_bytes())
+        middle = slice(len(data) // 3, len(data) // 2)
+        data = {"cut off": data[:-30], "empty": bytearray(), "flipped": data}[damage]
+        if damage == "flipped":
+            data[middle] = bytes(255 - byte for byte in data[middle])
+        path.write_bytes(data)
+    done = slipstream(command, "tiny", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "evaluate again" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_pipeline_that_is_resumed_when_done_says_what_was_reached(place):
+    done = slipstream("pipeline", "--resume", "--run", "tiny", "--json", cwd=place)
+    assert done.returncode == 0, done.stderr
+    again, first = (json.loads(text)["training"] for text in (done.stdout, (place / "pipeline.json").read_text()))
+    assert (again["step"], again["steps_per_second"]) == (first["step"], first["steps_per_second"])
+    assert again["reward"] == pytest.approx(first["reward"])
+
+
+def test_more_worlds_than_memory_is_one_line(tmp_path):
+    done = slipstream("train", "racing", "--learner.worlds", "100000000", "--run", "big", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "does not fit" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "big").exists()
+
+
+@pytest.mark.parametrize("which", ["average", "last", "best"])
+def test_a_policy_is_evaluated_by_the_name_of_its_weights(place, which):
+    done = slipstream("evaluate", "tiny", "--episodes", "8", "--checkpoint", which, "--json", cwd=place)
+    assert json.loads(done.stdout)["policy"] == which
+    low, high = json.loads(done.stdout)["success_rate_95"]
+    assert 0.0 <= low < high <= 1.0

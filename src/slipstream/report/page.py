@@ -47,7 +47,7 @@ TEMPLATE = """<!doctype html>
 <video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
 <p class="note">{{ note }}</p></section>{% endfor %}
 <section><h2>Learning</h2><div class="two"><div>{{ success_curve }}</div><div>{{ reward_curve }}</div></div>
-<p class="note">During training, with exploration; attempts that were cut short before their outcome was known are left out{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
+<p class="note">During training, with exploration; attempts that were given too little time to succeed are left out, however they ended{% if seeds > 1 %}; the band is one standard deviation over {{ seeds }} seeds{% endif %}.</p></section>
 {% for section in sections %}<section><h2>{{ section.title }}</h2>{% if section.charts|length > 1 %}<div class="two">{% for chart in section.charts %}<div>{{ chart }}</div>{% endfor %}</div>{% else %}{{ section.charts[0] }}{% endif %}
 <p class="note">{{ section.note }}</p></section>{% endfor %}
 <section><h2>Evaluation</h2><table><tr><th></th>{% for plant in summaries %}<th>{{ plant }}</th>{% endfor %}</tr>
