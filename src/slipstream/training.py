@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -142,7 +141,7 @@ def _train(
     first = first_step = saved = saved_step = None
     pause, chunk_seconds = save_seconds, 0.0
     looks = Looks(chunk.program.as_text())
-    spent, skill = cpu_seconds(), Skill(experiment.task, step / total)
+    spent, skill = time.process_time(), Skill(experiment.task, step / total)
     look = Look(step, total, before, 0.0, {})
     while step < total:
         started = time.perf_counter()
@@ -153,7 +152,7 @@ def _train(
         step += chunk_steps
         now = time.perf_counter()
         if first is None:
-            first, first_step, saved, spent = now, step, now, cpu_seconds()
+            first, first_step, saved, spent = now, step, now, time.process_time()
         chunk_seconds = now - started
         rate = (step - first_step) / (now - first) if now > first and first_step is not None else 0.0
         seconds = before + now - began
@@ -181,7 +180,7 @@ def _train(
         run.write_profile(
             {
                 "samples_per_second": round(look.rate * experiment.task.spec.agents * experiment.seeds),
-                "samples_per_cpu_second": round(samples / max(cpu_seconds() - spent, 1e-9)),
+                "samples_per_cpu_second": round(samples / max(time.process_time() - spent, 1e-9)),
                 "devices": trainer.mesh.size,
                 "share": looks.share,
             }
@@ -272,12 +271,6 @@ def lack_of_memory(error: Exception) -> str | None:
         return None
     told = str(error).splitlines()
     return f"the memory ran out{f' ({told[0]})' if told else ''}. {LESS}"
-
-
-def cpu_seconds() -> float:
-    """Of this process so far."""
-    times = os.times()
-    return times.user + times.system
 
 
 def begun(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
