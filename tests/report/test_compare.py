@@ -59,7 +59,6 @@ def test_each_agent_has_a_page_of_its_own(runs):
     run = runs["iqn"][0]
     text = page.write(run).read_text()
     assert "Voyages" in text and "potential field" in text
-    assert sum(json.loads((run.folder / "profile.json").read_text())["share"].values()) == pytest.approx(1.0, abs=1e-3)
 
 
 def test_a_policy_is_scored_on_other_worlds_than_it_was_trained_on(runs):

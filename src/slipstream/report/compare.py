@@ -69,7 +69,8 @@ def rows_of(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
         )
     rows.sort(key=lambda row: -(row["figures"][keys[0]] or 0.0))
     scripts = summary.get("baselines") or {}
-    return rows + [{"name": name, "figures": found, "seeds": [], "script": True} for name, found in scripts.items()]
+    figures = {name: {key: found.get(key) for key in keys} for name, found in scripts.items()}
+    return rows + [{"name": name, "figures": found, "seeds": [], "script": True} for name, found in figures.items()]
 
 
 def mean(values: list[float | None]) -> float | None:
@@ -79,7 +80,8 @@ def mean(values: list[float | None]) -> float | None:
 
 def keys_of(summary: dict[str, Any]) -> list[str]:
     """What is compared: what the task sums up first, successes and score, then the rest it sums up."""
-    own = [key for key in next(iter((summary.get("baselines") or {}).values()), {}) if key not in COMMON]
+    first = next(iter((summary.get("baselines") or {}).values()), {})
+    own = [key for key, value in first.items() if key not in COMMON and not isinstance(value, list)]
     return [*own[:1], *COMMON, *own[1:]]
 
 
