@@ -102,7 +102,7 @@ def test_a_racing_drone_trains_from_its_camera(sight):
 def test_pictures_that_do_not_divide_are_refused_with_the_settings_to_change():
     learner = Ppo(worlds=16, length=8, epochs=1, minibatches=2, block=16, hidden=(16,))
     with pytest.raises(ValueError, match="change learner.worlds"):
-        trainer_of(Experiment(Racing(sight="depth", pixels=16), learner, steps=512), 2).compile()
+        trainer_of(Experiment(Racing(sight="depth", pixels=16), learner, steps=512, devices=2), 2).compile()
     odd = replace(learner, length=6, worlds=64)
     with pytest.raises(ValueError, match="no whole number of pictures"):
         trainer_of(Experiment(Racing(sight="depth", pixels=16), odd, steps=512), 2).compile()
