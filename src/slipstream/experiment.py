@@ -153,8 +153,8 @@ racing = Experiment(
     ),
     steps=48_000_000,
 )
-# A crash at a gate is often decided at the one before: a horizon of 2 s instead of 1, which takes longer to learn.
-patient = replace(racing.learner, discount=0.995, trace=0.97, target_kl_end=0.03)
+# A crash at a gate is often decided at the one before: a horizon of 1.4 s instead of 1, which takes longer to learn.
+patient = replace(racing.learner, discount=0.993, trace=0.97, target_kl_end=0.03)
 
 survey = Experiment(
     task=Survey(),
@@ -218,7 +218,7 @@ marine = Experiment(
 brief = replace(marine, steps=600_000)
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
-    "racing": replace(racing, learner=patient, steps=120_000_000),
+    "racing": replace(racing, learner=patient, steps=110_000_000),
     "racing-demo": replace(racing, learner=replace(racing.learner, target_kl_end=0.03)),
     "racing-generated": replace(racing, task=replace(racing.task, track="generated"), steps=60_000_000),
     "racing-vision": replace(
