@@ -1,4 +1,4 @@
-"""Every survey mission is learned from its preset, nearly as well as the script flies that knows zones and targets exactly."""
+"""Every survey mission is learned from its preset, nearly as well as a script flies that knows all zones and targets."""
 
 import pytest
 
