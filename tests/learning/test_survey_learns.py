@@ -1,4 +1,4 @@
-"""Every survey mission is learned from its preset, nearly as well as a script flies that knows all zones and targets."""
+"""Every survey mission is learned from its preset, nearly as well as a script flies that knows zones and targets."""
 
 import pytest
 
