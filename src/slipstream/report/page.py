@@ -51,10 +51,10 @@ TEMPLATE = """<!doctype html>
 {% for section in sections %}<section><h2>{{ section.title }}</h2>{% if section.charts|length > 1 %}<div class="two">{% for chart in section.charts %}<div>{{ chart }}</div>{% endfor %}</div>{% else %}{{ section.charts[0] }}{% endif %}
 <p class="note">{{ section.note }}</p></section>{% endfor %}
 <section><h2>Evaluation</h2><table><tr><th></th>{% for plant in summaries %}<th>{{ plant }}</th>{% endfor %}</tr>
-{% for key in keys %}<tr><td>{{ key.replace("_", " ") }}</td>{% for s in summaries.values() %}<td>{{ shown(s.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
+{% for key in keys %}<tr><td>{{ key.replace("_95", ", 95 % interval").replace("_", " ") }}</td>{% for s in summaries.values() %}<td>{{ shown(s.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
 </table></section>
 {% if baselines %}<section><h2>Beside scripts, on the same worlds</h2><table><tr><th></th><th>this policy</th>{% for name in baselines %}<th>{{ name }}</th>{% endfor %}</tr>
-{% for key in baseline_keys %}<tr><td>{{ key.replace("_", " ") }}</td><td>{{ shown(summary.get(key)) }}</td>{% for b in baselines.values() %}<td>{{ shown(b.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
+{% for key in baseline_keys %}<tr><td>{{ key.replace("_95", ", 95 % interval").replace("_", " ") }}</td><td>{{ shown(summary.get(key)) }}</td>{% for b in baselines.values() %}<td>{{ shown(b.get(key)) }}</td>{% endfor %}</tr>{% endfor %}
 </table></section>{% endif %}
 <section><h2>Throughput, and where the time goes</h2><div class="two"><div>{{ speed_curve }}</div>
 <div>{{ share }}<p>{{ rate_text }}</p></div></div></section>
