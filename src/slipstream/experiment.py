@@ -131,7 +131,7 @@ def fits(kind: Any, value: Any) -> bool:
     return True
 
 
-racing = Experiment(
+race = Experiment(
     task=Racing(
         practice_limit=8.0,
         progress_reward=1.0,
@@ -154,7 +154,11 @@ racing = Experiment(
     steps=48_000_000,
 )
 # A crash at a gate is often decided at the one before: a horizon of 1.4 s instead of 1, which takes longer to learn.
-patient = replace(racing.learner, discount=0.993, trace=0.97, target_kl_end=0.03)
+racing = replace(
+    race,
+    learner=replace(race.learner, discount=0.993, trace=0.97, target_kl_end=0.03),
+    steps=110_000_000,
+)
 
 survey = Experiment(
     task=Survey(),
@@ -165,13 +169,13 @@ survey = Experiment(
         minibatches=8,
         schedule="adaptive",
         target_kl=0.02,
-        target_kl_end=0.03,
         settle=0.5,
         discount=0.996,
         hidden=(128, 128),
     ),
-    steps=3_000_000,
+    steps=1_000_000,
 )
+mission = replace(survey, learner=replace(survey.learner, target_kl_end=0.03), steps=3_000_000)
 
 fast_learning: dict[str, Any] = {
     "worlds": 128, "length": 4, "learns": 16, "batch": 256, "capacity": 1_000_000, "warmup": 20_000, "steps": 3,
@@ -218,20 +222,20 @@ marine = Experiment(
 brief = replace(marine, steps=600_000)
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
-    "racing": replace(racing, learner=patient, steps=110_000_000),
-    "racing-demo": replace(racing, learner=replace(racing.learner, target_kl_end=0.03)),
-    "racing-generated": replace(racing, task=replace(racing.task, track="generated"), steps=60_000_000),
+    "racing": racing,
+    "racing-demo": replace(race, learner=replace(race.learner, target_kl_end=0.03)),
+    "racing-generated": replace(race, task=replace(race.task, track="generated"), steps=60_000_000),
     "racing-vision": replace(
-        racing,
-        task=replace(racing.task, sight="depth", pixels=40, interval=4, start_tilt=0.3, start_turn=0.4),
-        learner=replace(racing.learner, worlds=512, hidden=(128, 128), guess=1.0),
+        race,
+        task=replace(race.task, sight="depth", pixels=40, interval=4, start_tilt=0.3, start_turn=0.4),
+        learner=replace(race.learner, worlds=512, hidden=(128, 128), guess=1.0),
         steps=40_000_000,
     ),
-    "survey-transit": survey,
-    "survey-coverage": replace(survey, task=Survey(mission="coverage"), steps=2_500_000),
-    "survey-search": replace(survey, task=Survey(mission="search"), steps=2_000_000),
-    "survey-multi": replace(survey, task=Survey(mission="multi-objective"), steps=3_000_000),
-    "survey-dwell": replace(survey, task=Survey(mission="dwell"), steps=1_500_000),
+    "survey-transit": mission,
+    "survey-coverage": replace(mission, task=Survey(mission="coverage"), steps=2_500_000),
+    "survey-search": replace(mission, task=Survey(mission="search"), steps=2_000_000),
+    "survey-multi": replace(mission, task=Survey(mission="multi-objective")),
+    "survey-dwell": replace(survey, task=Survey(mission="dwell")),
     "dwell-vision": replace(
         survey,
         task=Survey(mission="dwell", sight="rgb", pixels=40, interval=4),
