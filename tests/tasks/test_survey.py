@@ -137,6 +137,21 @@ def test_a_drone_that_starts_anew_as_a_country_ends_does_not_keep_it_alive():
     assert float(step(ended, jnp.zeros((env.agents, 4))).body.clock) == 0.0
 
 
+def test_who_is_late_has_failed_unless_the_mission_goes_on_for_ever():
+    for mission, failed in (("transit", True), ("coverage", True), ("multi-objective", True), ("dwell", False)):
+        env, state = started(mission)
+        sortie = replace(state.progress, limit=jnp.full(16, 10.0), success=jnp.arange(16) == 5)
+        step = jax.jit(env.step)
+        size = env.spec.action.size
+        early = step(replace(state, progress=sortie, step=jnp.full(16, 40)), jnp.zeros((16, size)))
+        late = step(replace(state, progress=sortie, step=jnp.full(16, 49)), jnp.zeros((16, size)))
+        assert not bool(jnp.any(early.ended))
+        assert bool(jnp.all(late.terminated)) == failed
+        assert bool(jnp.all(late.truncated)) != failed
+        paid = np.asarray(late.reward - early.reward)
+        np.testing.assert_allclose(paid, env.plan.end_reward * (failed & ~np.asarray(late.progress.success)), atol=1e-4)
+
+
 # Judging
 
 

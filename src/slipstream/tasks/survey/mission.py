@@ -60,11 +60,16 @@ class Mission:
     time_reward: float = -0.01
     """each second"""
     end_reward: float = -5.0
-    """for a crash, a violation, a lost target or an empty battery"""
+    """for a crash, a violation, a lost target, an empty battery, or time that ran out before success"""
     threat_reward: float = -0.1
     """each second under a medium threat"""
     overruled_reward: float = -0.002
     """each step, for each m/s by which the safety filter had to change the velocity"""
+
+    @property
+    def deadline(self) -> bool:
+        """Whether the mission has to be done within its time; to stay with a target has no end of its own."""
+        return not self.own
 
 
 transit = Mission(

@@ -434,9 +434,15 @@ class Survey:
             (state.world, body.clock, (before.position, after.position, flying, numbers)),
         )
         late = step.astype(jnp.float32) * self.dt >= sortie.limit
+        truncated = self._over(state.world, body.clock)
+        if self.plan.deadline:
+            # A drone sees its clock, and nothing can be earned after the limit: the future is worth nothing.
+            reward = reward + self.plan.end_reward * (late & ~over & ~sortie.success)
+            over = over | late
+        else:
+            truncated = truncated | late
         sortie = replace(sortie, score=state.progress.score + jnp.where(state.ended, 0.0, reward))
-        truncated = late & ~over
-        truncated = (truncated | self._over(state.world, body.clock)) & ~over
+        truncated = truncated & ~over
         return replace(
             state, body=body, progress=sortie, step=step, reward=reward, terminated=over, truncated=truncated
         )
