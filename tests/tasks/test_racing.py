@@ -69,6 +69,16 @@ def test_the_frame_ends_the_attempt_and_costs():
     assert float(state.reward) == pytest.approx(ENV.crash_reward, abs=0.1)
 
 
+def test_a_margin_makes_gates_narrower_in_training_and_not_in_an_evaluation():
+    room = OPENING / 2 - ENV.quadrotor.radius
+    training = replace(ENV, gate_margin=0.05)
+    for env, aside, hit in ((training, room - 0.06, False), (training, room - 0.04, True), (ENV, room - 0.04, False)):
+        assert bool(through(env, towards(started(), 1), 1, aside=aside).progress.crashed) == hit
+    assert training.exam() == ENV.exam()
+    with pytest.raises(ValueError, match="margin"):
+        Racing(gate_margin=1.0)
+
+
 def test_the_frame_of_a_gate_that_is_not_the_goal_is_as_hard():
     assert bool(through(ENV, towards(started(), 4), 1, aside=OPENING / 2).terminated)
 

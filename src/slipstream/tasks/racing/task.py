@@ -105,6 +105,8 @@ class Racing:
     """how far a start may be turned away from the next gate, rad"""
     start_speed: float = 0.0
     """largest speed at a start, towards the next gate"""
+    gate_margin: float = 0.0
+    """metres by which training takes the drone to be larger at gates, so that it keeps clear of their frames"""
     miss_ends: bool = True
     """whether passing beside a gate ends the attempt"""
 
@@ -169,8 +171,11 @@ class Racing:
             raise ValueError("delay must not be negative and time_limit must be positive")
         if not 0.0 <= max(self.vary_mass, self.vary_inertia, self.vary_thrust, self.vary_lag, self.vary_drag) < 1.0:
             raise ValueError("a relative variation lies between 0 and 1")
-        if self.course.count and self.quadrotor.radius >= OPENING / 2:
-            raise ValueError(f"the {self.vehicle} does not fit through a gate")
+        if self.gate_margin < 0.0:
+            raise ValueError("gate_margin must not be negative")
+        if self.course.count and self.quadrotor.radius + self.gate_margin >= OPENING / 2:
+            with_margin = f" with a margin of {self.gate_margin:g} m" if self.gate_margin else ""
+            raise ValueError(f"the {self.vehicle} does not fit through a gate{with_margin}")
 
     @cached_property
     def course(self) -> Track | GeneratedTrack:
@@ -219,8 +224,8 @@ class Racing:
         return max(1 + self.delay, 2 if self.smooth_reward else 1)
 
     def exam(self) -> "Racing":
-        """The task as it is evaluated: attempts run their full time."""
-        return replace(self, practice_limit=0.0)
+        """The task as it is evaluated: attempts run their full time, and gates are as wide as they are."""
+        return replace(self, practice_limit=0.0, gate_margin=0.0)
 
     # Starting
 
@@ -439,7 +444,7 @@ class Racing:
     ) -> tuple[Race, Scalar, Flag]:
         """One drone: its race so far, the reward of the step, and whether it is over."""
         goal = gate_at(gates, race.next_gate)
-        radius = self.quadrotor.radius
+        radius = self.quadrotor.radius + self.gate_margin
         crossing = goal.crossing(before.position, after.position, radius)
         hit = jnp.asarray(after.position.z < self.quadrotor.foot_drop)
         for gate in gates:
