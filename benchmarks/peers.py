@@ -39,7 +39,7 @@ def slipstream(order, dt, vehicle="crazyflie", steps=400):
 
     import jax
 
-    from slipstream import device
+    from slipstream.core import device
 
     device.configure(1)
     from slipstream.bench import dynamics_program

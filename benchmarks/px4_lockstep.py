@@ -24,14 +24,14 @@ def px4(seconds):
     import jax
     import jax.numpy as jnp
 
-    from slipstream import device
+    from slipstream.core import device
 
     device.configure(1)
-    from slipstream.chance import Chance
+    from slipstream.core.rng import Chance
     from slipstream.dynamics.quadrotor import iris
     from slipstream.evaluate.excitation import FreeFlight
-    from slipstream.evaluate.px4 import Px4Plant
-    from slipstream.evaluate.px4.sensors import RATE
+    from slipstream.plants.px4 import Px4Plant
+    from slipstream.plants.px4.sensors import RATE
 
     task, plant = FreeFlight(iris, control_rate=5), Px4Plant(instances=2)
     states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(2))

@@ -7,7 +7,8 @@ import math
 import sys
 from pathlib import Path
 
-from slipstream import bench, device
+from slipstream import bench
+from slipstream.core import device
 from slipstream.report import charts
 from slipstream.sensors.camera import SIZES
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from slipstream import device
+from slipstream.core import device
 from slipstream.evaluate.episode import fly, scripted_pilot
-from slipstream.evaluate.fast import FastPlant
-from slipstream.report import survey
+from slipstream.plants.fast import FastPlant
 from slipstream.report.video import FPS, encode
 from slipstream.tasks.survey import Survey
-from slipstream.tasks.survey.scripted import PROFILES, fly_script
+from slipstream.tasks.survey import report as survey
+from slipstream.tasks.survey.baselines import PROFILES, fly_script
 
 
 def main(name: str = "detection", target: str = "profile.mp4", agents: str = "16") -> None:

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from slipstream.core.geometry import Quat, Vec3
 from slipstream.dynamics.quadrotor import Rotors, Variation, racer
-from slipstream.geometry import Quat, Vec3
 
 ZERO = Vec3(0.0, 0.0, 0.0)
 STEPS, DT = 200, 0.005

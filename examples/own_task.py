@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 
-from slipstream import device
-from slipstream.env import Box, Spec, State
-from slipstream.geometry import Vec2
+from slipstream.core import device
+from slipstream.core.geometry import Vec2
+from slipstream.core.task import Box, Spec, State
+from slipstream.learn.compiled import Trainer
 from slipstream.learn.ppo import Ppo
-from slipstream.learn.trainer import Trainer
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from slipstream import device
+from slipstream.core import device
 
 device.configure()
 
 from slipstream.evaluate.episode import evaluate  # noqa: E402
-from slipstream.experiment import PRESETS  # noqa: E402
-from slipstream.run import Run  # noqa: E402
-from slipstream.training import train  # noqa: E402
+from slipstream.experiment.experiment import PRESETS  # noqa: E402
+from slipstream.runs.run import Run  # noqa: E402
+from slipstream.runs.train import train  # noqa: E402
 
 
 def main(folder: Path, steps: int) -> None:

@@ -7,10 +7,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from jaxtyping import install_import_hook
 
 HOOK = install_import_hook(
-    ["slipstream.chance", "slipstream.learn.returns", "slipstream.policy.nets"],
+    ["slipstream.core.rng", "slipstream.learn.returns", "slipstream.policy.nets"],
     "beartype.beartype",
 )
 
-from slipstream import device
+from slipstream.core import device
 
 device.configure(2)

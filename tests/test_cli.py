@@ -108,7 +108,7 @@ def test_an_episode_on_disk_is_the_flight_it_records(place):
         position, velocity = episode.steps["position"], episode.steps["velocity"]
         moved = np.linalg.norm(np.diff(position, axis=0), axis=1)
         speed = np.linalg.norm(velocity, axis=1)
-        slack = 0.01 * np.maximum(speed[1:], speed[:-1]) + 0.01
+        slack = episode.control_dt * np.maximum(speed[1:], speed[:-1]) + 0.01
         assert (moved <= slack).all()
         assert episode.scenery["gates"].shape == (7, 5)
 

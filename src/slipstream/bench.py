@@ -19,20 +19,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from . import device
-from .chance import Chance
+from .core import device
+from .core.geometry import Quat, Vec3
+from .core.rng import Chance
+from .core.task import Box, Env, Spec
 from .dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation, racer
-from .env import Box, Env, Spec
-from .experiment import PRESETS, TASKS, Experiment
-from .geometry import Quat, Vec3
+from .experiment.experiment import PRESETS, TASKS, Experiment
 from .learn.ppo import Ppo, explore
 from .learn.rollout import WINDOW, advanced, in_blocks, rollout, with_restarts
 from .policy.actor_critic import ActorCritic
+from .runs.profile import Looks
+from .runs.train import trainer_of
 from .sensors.camera import Camera, View
 from .sensors.scene import Colour, Ground, Scene, daylight, shapes
-from .shares import Looks
 from .tasks.racing import Racing
-from .training import trainer_of
 
 REPEATS = 5
 LIMIT = Path(__file__).with_name("limit.cpp")
@@ -377,10 +377,10 @@ def memory(preset: str, worlds: int, say: Say) -> dict[str, Any]:
     wanted = replace(experiment, learner=learner, steps=learner.samples)
     code = (
         "import json, sys, resource\n"
-        "from slipstream import device\n"
+        "from slipstream.core import device\n"
         "device.configure()\n"
-        "from slipstream.experiment import Experiment\n"
-        "from slipstream.training import trainer_of\n"
+        "from slipstream.experiment.experiment import Experiment\n"
+        "from slipstream.runs.train import trainer_of\n"
         "import jax\n"
         "trainer = trainer_of(Experiment.from_dict(json.loads(sys.argv[1])), 1)\n"
         "chunk = trainer.compile()\n"

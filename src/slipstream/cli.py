@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from . import __version__
-from .evaluate.settings import PlantSettings
-from .words import nearest
+from .core.errors import nearest
+from .plants.settings import PlantSettings
 
 USAGE = """usage: slipstream COMMAND [options]
 
@@ -60,7 +60,7 @@ def parse(kind: Any, words: list[str], command: str, default: Any = None) -> Any
 
 def preset_of(words: list[str], command: str) -> tuple[str, list[str]]:
     """The preset a command starts with."""
-    from .experiment import PRESETS
+    from .experiment.experiment import PRESETS
 
     if words and not words[0].startswith("-"):
         if words[0] not in PRESETS and not words[0].endswith(".json"):
@@ -73,7 +73,7 @@ def preset_of(words: list[str], command: str) -> tuple[str, list[str]]:
 
 def named(preset: str) -> Any:
     """The experiment of a preset, or of a file that `slipstream fit` wrote."""
-    from .experiment import PRESETS, Experiment
+    from .experiment.experiment import PRESETS, Experiment
 
     if preset in PRESETS:
         return PRESETS[preset]
@@ -103,8 +103,8 @@ class Where:
 
 def training_request(words: list[str], command: str) -> tuple[Any, Where]:
     """The run to train and the options, all checked."""
-    from .experiment import Experiment
-    from .run import Run
+    from .experiment.experiment import Experiment
+    from .runs.run import Run
 
     if "--resume" in words and (not words or words[0].startswith("-")):
         where = parse(Where, words, command)
@@ -140,7 +140,7 @@ def training_request(words: list[str], command: str) -> tuple[Any, Where]:
 
 def changed(experiment: Any, where: Where) -> Any:
     """The experiment with what `--from` and `--vehicle` say about it."""
-    from .run import Run
+    from .runs.run import Run
 
     if where.vehicle and not hasattr(experiment.task, "model"):
         raise RequestError("--vehicle is for drones; other tasks have vehicles of their own among their settings")
@@ -157,7 +157,7 @@ def changed(experiment: Any, where: Where) -> Any:
 def check(experiment: Any) -> None:
     """Refuse an experiment that cannot run on this machine, before its folder is made."""
     configure(experiment.devices, sees(experiment))
-    from .training import check_memory, trainer_of
+    from .runs.train import check_memory, trainer_of
 
     check_memory(trainer_of(experiment))
 
@@ -168,14 +168,14 @@ def sees(experiment: Any) -> bool:
 
 
 def configure(devices: int = 0, pictures: bool = False) -> None:
-    from . import device
+    from .core import device
 
     device.configure(devices or None, pictures)
 
 
 def opened(folder: Path) -> Any:
     """A run to look at, on one device: JAX is set up before anything of it can be compiled."""
-    from .run import Run
+    from .runs.run import Run
 
     run = Run.open(folder)
     configure(1, sees(run.experiment))
@@ -196,7 +196,7 @@ def train(run: Any, resume: bool) -> dict[str, Any]:
     """Train under a progress bar; Ctrl-C saves and says how to go on."""
     configure(run.experiment.devices, sees(run.experiment))
     from .progress import Bar
-    from .training import train as training
+    from .runs.train import train as training
 
     stopping = False
 
@@ -419,7 +419,7 @@ def command_fit(words: list[str]) -> int:
         raise RequestError(f"{out.parent} is no folder that can be written to; choose another by --out")
     configure(1)
     from .evaluate.fit import tuned, write
-    from .evaluate.plants import PLANTS
+    from .plants.registry import PLANTS
     from .progress import Count
 
     known = ["cascade", *(name for name in PLANTS if name != "fast")]
@@ -472,7 +472,7 @@ def command_parity(words: list[str]) -> int:
     run = opened(request.run)
     from .evaluate.parity import compare, plain
     from .evaluate.parity import words as parity_words
-    from .evaluate.plants import PLANTS
+    from .plants.registry import PLANTS
     from .progress import Count
     from .report.parity import film
 
@@ -523,8 +523,8 @@ class Compare:
 
 def command_compare(words: list[str]) -> int:
     request = parse(Compare, words, "compare")
-    from .experiment import COMPARISONS, PRESETS
-    from .run import Run
+    from .experiment.experiment import COMPARISONS, PRESETS
+    from .runs.run import Run
 
     if request.name not in COMPARISONS:
         raise RequestError(f"there is no comparison '{request.name}'{nearest(request.name, COMPARISONS)}")
@@ -573,8 +573,8 @@ def command_compare(words: list[str]) -> int:
 
 def all_completed(runs: list[Any], episodes: int, jobs: int) -> bool:
     """Train and score what is not yet, several at once if one device is enough for each; false if not all could be."""
-    from .jobs import LOG, most, side_by_side
     from .progress import Runs
+    from .runs.parallel import LOG, most, side_by_side
 
     jobs = jobs or (most() if all(run.experiment.devices == 1 for run in runs) else 1)
     if jobs == 1:
@@ -595,7 +595,7 @@ def all_completed(runs: list[Any], episodes: int, jobs: int) -> bool:
 
 def completed_alone(folder: Path, episodes: int, with_scripts: Path) -> int:
     """In a process of its own: an exit code instead of a traceback."""
-    from .run import Run
+    from .runs.run import Run
 
     return guarded(lambda _: 0 if completed(Run.open(folder), episodes, folder == with_scripts) else 1, [])
 
@@ -611,7 +611,7 @@ def scored_already(run: Any, episodes: int, scripts: bool) -> bool:
 
 
 def trained_already(run: Any) -> bool:
-    from .training import steps_of
+    from .runs.train import steps_of
 
     return (run.steps or [0])[-1] >= steps_of(run.experiment)
 
@@ -656,7 +656,7 @@ class Bench:
 
 def command_bench(words: list[str]) -> int:
     request = parse(Bench, words, "bench")
-    from .experiment import PRESETS, TASKS
+    from .experiment.experiment import PRESETS, TASKS
 
     if request.task not in TASKS:
         raise RequestError(f"there is no task '{request.task}'{nearest(request.task, TASKS)}")
@@ -712,10 +712,10 @@ def command_list(words: list[str]) -> int:
     configure()
     import jax
 
-    from .dynamics.control import CONTROLS
+    from .dynamics.control_modes import CONTROLS
     from .dynamics.quadrotor import VEHICLES
     from .evaluate.episode import PLANTS
-    from .experiment import LEARNERS, PRESETS, TASKS, name_of
+    from .experiment.experiment import LEARNERS, PRESETS, TASKS, name_of
     from .progress import brief
     from .tasks.racing import TRACKS
     from .tasks.survey import MISSIONS
@@ -794,8 +794,8 @@ def main(words: list[str] | None = None) -> int:
 
 def guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
     """Errors a person can put right come as one line, not as a traceback."""
-    from .checkpoint import CheckpointError
-    from .run import RunError
+    from .runs.checkpoint import CheckpointError
+    from .runs.run import RunError
 
     try:
         return command(words)
@@ -813,8 +813,8 @@ def guarded(command: Callable[[list[str]], int], words: list[str]) -> int:
         say(f"slipstream: {error}")
         return 1
     except Exception as error:
-        from .evaluate.plant import PlantError
-        from .training import TrainingError, lack_of_memory
+        from .plants.plant import PlantError
+        from .runs.train import TrainingError, lack_of_memory
 
         text = str(error) if isinstance(error, TrainingError | PlantError) else lack_of_memory(error)
         if text is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from . import device
+from .core import device
 
 OPTIONAL = {
     "mujoco": ("the MuJoCo plant", "pip install mujoco"),
@@ -53,8 +53,8 @@ def examine() -> list[dict[str, Any]]:
 
 def px4() -> dict[str, Any]:
     """Whether PX4 is there, which, and how to get it."""
-    from .evaluate.plant import PlantError
-    from .evaluate.px4 import Px4
+    from .plants.plant import PlantError
+    from .plants.px4 import Px4
 
     try:
         there = Px4.find()
@@ -65,8 +65,8 @@ def px4() -> dict[str, Any]:
 
 
 def betaflight() -> dict[str, Any]:
-    from .evaluate.betaflight import find
-    from .evaluate.plant import PlantError
+    from .plants.betaflight import find
+    from .plants.plant import PlantError
 
     try:
         return finding("betaflight", True, f"Betaflight: {find().name}")

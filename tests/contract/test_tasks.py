@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from slipstream.bench import random_action
-from slipstream.chance import Chance
-from slipstream.env import Box, Discrete, Env, MultiDiscrete, Seeing, Telling, advance
-from slipstream.experiment import PRESETS
+from slipstream.core.rng import Chance
+from slipstream.core.task import Box, Discrete, Env, MultiDiscrete, Seeing, Telling, advance
+from slipstream.experiment.experiment import PRESETS
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.survey import Survey

@@ -6,9 +6,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from slipstream.dynamics.control import CONTROLS, RateControl, Stick, Tuning, VelocityControl, collective
+from slipstream.core.geometry import Quat, Vec3
+from slipstream.dynamics.control_modes import CONTROLS, RateControl, Stick, Tuning, VelocityControl, collective
 from slipstream.dynamics.quadrotor import GRAVITY, VEHICLES, Flight, Rotors, Variation, racer
-from slipstream.geometry import Quat, Vec3
 
 DT = 0.0025
 STILL = Vec3(0.0, 0.0, 0.0)

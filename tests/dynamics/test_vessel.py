@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from slipstream.core.geometry import Vec2
 from slipstream.dynamics.vessel import Boat, Dot, Hull, Vortices
-from slipstream.geometry import Vec2
 
 STILL = Vec2(jnp.float32(0.0), jnp.float32(0.0))
 

@@ -15,9 +15,9 @@ from slipstream.cli import main
 from slipstream.dynamics.quadrotor import iris, racer
 from slipstream.evaluate.excitation import FreeFlight, excitation, record
 from slipstream.evaluate.fit import Fit, RateModel, VelocityModel, fit, flown, tuned, write
-from slipstream.evaluate.plant import PlantError
-from slipstream.evaluate.px4.log import from_log
-from slipstream.experiment import PRESETS, Experiment
+from slipstream.experiment.experiment import PRESETS, Experiment
+from slipstream.plants.plant import PlantError
+from slipstream.plants.px4.log import from_log
 
 
 def by_model(model, numbers, commands, dt):

@@ -7,18 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream import device
-from slipstream.env import Box, Discrete, Spec, State
-from slipstream.experiment import PRESETS, Experiment
+from slipstream.core import device
+from slipstream.core.task import Box, Discrete, Spec, State
+from slipstream.experiment.experiment import PRESETS, Experiment
+from slipstream.learn.compiled import Trainer
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.iqn import Iqn
 from slipstream.learn.off_policy import fallen, huber, quantile_loss, weighted
 from slipstream.learn.replay import Rows, empty, leaves, raised, sample
 from slipstream.learn.sac import Sac
-from slipstream.learn.trainer import Trainer
+from slipstream.policy.continuous import HIGH, LOW, drawn
 from slipstream.policy.nets import Linear
-from slipstream.policy.numbers import HIGH, LOW, drawn
-from slipstream.training import trainer_of
+from slipstream.runs.train import trainer_of
 
 SMALL = {"worlds": 8, "length": 4, "learns": 2, "batch": 32, "capacity": 640, "hidden": (16, 16)}
 

@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream import device
-from slipstream.chance import Chance
-from slipstream.env import Box, Discrete, MultiDiscrete, Spec, State
-from slipstream.experiment import PRESETS, Experiment
+from slipstream.core import device
+from slipstream.core.rng import Chance
+from slipstream.core.task import Box, Discrete, MultiDiscrete, Spec, State
+from slipstream.experiment.experiment import PRESETS, Experiment
+from slipstream.learn.compiled import Learner, Trainer
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.ppo import Batch, Ppo, explore, trainable
 from slipstream.learn.rollout import rollout
-from slipstream.learn.trainer import Learner, Trainer
 from slipstream.policy.actor_critic import ActorCritic
 from slipstream.policy.nets import Linear
+from slipstream.runs.train import trainer_of
 from slipstream.tasks.racing import Racing
-from slipstream.training import trainer_of
 
 SMALL = MappingProxyType({"worlds": 64, "length": 8, "epochs": 2, "minibatches": 2, "hidden": (16, 16), "block": 16})
 SPACES = {"box": Racing(), "discrete": Racing(space="discrete"), "multidiscrete": Racing(space="multidiscrete")}

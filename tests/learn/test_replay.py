@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.env import Discrete, Spec
+from slipstream.core.task import Discrete, Spec
 from slipstream.learn.replay import descended, empty, leaves, raised, sample, stored
 from slipstream.learn.rollout import Moment
 

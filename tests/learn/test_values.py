@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream import device
-from slipstream.chance import Chance
-from slipstream.env import Box, Discrete, MultiDiscrete, Spec, State
-from slipstream.experiment import LEARNERS, PRESETS, Experiment
+from slipstream.core import device
+from slipstream.core.rng import Chance
+from slipstream.core.task import Box, Discrete, MultiDiscrete, Spec, State
+from slipstream.experiment.experiment import LEARNERS, PRESETS, Experiment
 from slipstream.learn.ac_iqn import AcIqn
+from slipstream.learn.compiled import Learner, Trainer
 from slipstream.learn.ddpg import Ddpg, Td3
 from slipstream.learn.dqn import Dqn, projected
 from slipstream.learn.iqn import Iqn
@@ -23,12 +24,11 @@ from slipstream.learn.rainbow import Rainbow
 from slipstream.learn.replay import Rows
 from slipstream.learn.returns import traced
 from slipstream.learn.sac import Sac
-from slipstream.learn.trainer import Learner, Trainer
-from slipstream.policy.numbers import drawn
+from slipstream.policy.continuous import drawn
 from slipstream.policy.values import Choices, Noisy
-from slipstream.run import Run
+from slipstream.runs.run import Run
+from slipstream.runs.train import TrainingError, begun, train, trainer_of
 from slipstream.tasks.marine import Marine
-from slipstream.training import TrainingError, begun, train, trainer_of
 
 SMALL = MappingProxyType(
     {"worlds": 8, "length": 4, "learns": 2, "batch": 32, "capacity": 2000, "warmup": 64, "hidden": (32, 32)}

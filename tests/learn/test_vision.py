@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance
-from slipstream.env import Box, Spec, State
-from slipstream.experiment import Experiment
+from slipstream.core.rng import Chance
+from slipstream.core.task import Box, Spec, State
+from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
 from slipstream.learn.rollout import rollout
+from slipstream.runs.train import trainer_of
 from slipstream.tasks.racing import Racing
-from slipstream.training import trainer_of
 
 
 @dataclass(frozen=True)

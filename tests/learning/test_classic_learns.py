@@ -4,12 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from slipstream import device
-from slipstream.adapters.gymnax import Gymnax
+from slipstream.core import device
 from slipstream.evaluate.episode import fly, trained_pilot
-from slipstream.evaluate.fast import FastPlant
-from slipstream.experiment import PRESETS, classic_choices, classic_numbers
+from slipstream.experiment.experiment import PRESETS, classic_choices, classic_numbers
 from slipstream.learn.ac_iqn import AcIqn
+from slipstream.learn.compiled import Trainer
 from slipstream.learn.ddpg import Ddpg, Td3
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.iqn import Iqn
@@ -17,7 +16,8 @@ from slipstream.learn.ppo import Ppo
 from slipstream.learn.pqn import Pqn
 from slipstream.learn.rainbow import Rainbow
 from slipstream.learn.sac import Sac
-from slipstream.learn.trainer import Trainer
+from slipstream.plants.fast import FastPlant
+from slipstream.tasks.gymnax.task import Gymnax
 
 SEEDS = 3
 patient = classic_choices | {"explore_share": 0.5, "hold": 25}

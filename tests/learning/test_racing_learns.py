@@ -10,7 +10,7 @@ def test_racing_flies_laps_from_random_starts(slipstream, seed):
     slipstream("train", "racing", "--run", "race", "--seed", seed)
     summary = slipstream("evaluate", "race", "--episodes", 512)
     print(summary)
-    assert summary["success_rate"] >= 0.95
+    assert summary["success_rate"] >= 0.97
     assert summary["lap_time_mean"] <= 6.0
 
 

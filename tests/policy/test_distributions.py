@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance
+from slipstream.core.rng import Chance
 from slipstream.policy.distributions import Categorical, MultiCategorical, Normal
 
 CHANCES = jax.vmap(lambda w: Chance.of(0, w))(jnp.arange(60_000))

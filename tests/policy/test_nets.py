@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.env import Box, Discrete, Spec
+from slipstream.core.task import Box, Discrete, Spec
 from slipstream.policy.actor_critic import ActorCritic
 from slipstream.policy.nets import EYES, Mlp, Normaliser
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from slipstream.evaluate.episode import Episode, evaluate
-from slipstream.experiment import Experiment
+from slipstream.experiment.experiment import Experiment
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.iqn import Iqn
 from slipstream.report import page
 from slipstream.report.compare import rows_of, write
-from slipstream.run import Run
+from slipstream.runs.run import Run
+from slipstream.runs.train import train
 from slipstream.tasks.marine import Marine
-from slipstream.training import train
 
 BAY = Marine(vessels=3, buoys=1, space="discrete", time_limit=6.0)
 SMALL = {"worlds": 8, "length": 4, "learns": 1, "batch": 32, "capacity": 2000, "warmup": 64, "hidden": (16, 16)}

@@ -9,14 +9,14 @@ import subprocess
 import pytest
 
 from slipstream.evaluate.episode import evaluate
-from slipstream.experiment import Experiment
+from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
 from slipstream.report.charts import colour_of, ticks
 from slipstream.report.page import write
 from slipstream.report.video import film
-from slipstream.run import Run
+from slipstream.runs.run import Run
+from slipstream.runs.train import train
 from slipstream.tasks.racing import Racing
-from slipstream.training import train
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.geometry import Quat, Vec3
+from slipstream.core.geometry import Quat, Vec3
 from slipstream.sensors.camera import Camera, View
 from slipstream.sensors.scene import GROUND, SKY, Colour, Ground, Scene, daylight, hulls, shapes
 

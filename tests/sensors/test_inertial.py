@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance
+from slipstream.core.geometry import Quat, Vec3
+from slipstream.core.rng import Chance
 from slipstream.dynamics.quadrotor import GRAVITY, Rotors, Variation, racer
-from slipstream.geometry import Quat, Vec3
 from slipstream.sensors.inertial import Imu, ImuBias, Touch
 
 ZERO = Vec3(jnp.float32(0.0), jnp.float32(0.0), jnp.float32(0.0))

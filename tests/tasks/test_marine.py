@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance
-from slipstream.env import Growing, advance
+from slipstream.core.geometry import Vec2
+from slipstream.core.rng import Chance
+from slipstream.core.task import Growing, advance
 from slipstream.evaluate.episode import fly, other_task, scripted_pilot
-from slipstream.evaluate.fast import FastPlant
-from slipstream.geometry import Vec2
 from slipstream.learn.rollout import in_blocks
+from slipstream.plants.fast import FastPlant
 from slipstream.tasks.marine import Marine
-from slipstream.tasks.marine.encounter import duty, situation
+from slipstream.tasks.marine.colregs import duty, situation
 from slipstream.tasks.marine.sensing import nearest
 from slipstream.tasks.marine.state import Thing
 

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance
-from slipstream.env import advance, prepare
-from slipstream.geometry import Vec3
+from slipstream.core.geometry import Vec3
+from slipstream.core.rng import Chance
+from slipstream.core.task import advance, prepare
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.racing.track import OPENING, seven
 

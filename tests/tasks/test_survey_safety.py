@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance
-from slipstream.dynamics.velocity import Glide, Handling, VelocityCommand, commanded, fly
-from slipstream.geometry import Vec2, Vec3
+from slipstream.core.geometry import Vec2, Vec3
+from slipstream.core.rng import Chance
+from slipstream.dynamics.velocity_drone import Glide, Handling, VelocityCommand, commanded, fly
 from slipstream.tasks.survey import Survey
+from slipstream.tasks.survey.baselines import action
 from slipstream.tasks.survey.safety import FENCE, NOTHING, ZONE, Around, SafetyFilter
-from slipstream.tasks.survey.scripted import action
 from slipstream.tasks.survey.world import HIGH, Building, Zone, loop, one
 
 STEPS, WORLDS = 210, 31

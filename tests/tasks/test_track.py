@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.chance import Chance
-from slipstream.geometry import Vec3
+from slipstream.core.geometry import Vec3
+from slipstream.core.rng import Chance
 from slipstream.tasks.racing.track import DEPTH, OPENING, OUTER, TRACKS, GeneratedTrack, Track, gate_at, seven
 
 RADIUS = 0.1

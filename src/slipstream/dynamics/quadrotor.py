@@ -7,8 +7,8 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from ..geometry import Quat, Scalar, Vec3
-from ..struct import struct
+from ..core.geometry import Quat, Scalar, Vec3
+from ..core.struct import struct
 
 GRAVITY = 9.80665
 

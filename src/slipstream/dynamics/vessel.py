@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..geometry import Scalar, Vec2, sin_cos
-from ..struct import struct
+from ..core.geometry import Scalar, Vec2, sin_cos
+from ..core.struct import struct
 
 
 @struct

@@ -16,16 +16,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..chance import Chance
-from ..env import Seeing, among, pick
-from ..experiment import SEEDS, checked
+from ..core.rng import Chance
+from ..core.task import Seeing, among, pick
+from ..experiment.experiment import SEEDS, checked
+from ..learn.compiled import policy_shape
 from ..learn.rollout import aged
-from ..learn.trainer import policy_shape
-from ..run import Run, RunError, finite, write_text
+from ..plants.plant import Plant, PlantError, Task
+from ..plants.registry import PLANTS
+from ..plants.settings import USUAL, PlantSettings
+from ..runs.run import Run, RunError, finite, write_text
 from . import intervals
-from .plant import Plant, PlantError, Task
-from .plants import PLANTS
-from .settings import USUAL, PlantSettings
 
 UNSEEN = 1_000_003
 """Added to the seed of a training, so that no start of an evaluation was trained on."""

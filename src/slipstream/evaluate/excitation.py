@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..chance import Chance
-from ..dynamics.cascade import Cascade
-from ..dynamics.control import RateSetpoint, Setpoint, VelocitySetpoint
+from ..core.geometry import Quat, Vec3
+from ..core.rng import Chance
+from ..core.task import Box, Spec, State
+from ..dynamics.control_modes import RateSetpoint, Setpoint, VelocitySetpoint
+from ..dynamics.px4_controller import Cascade
 from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Variation
-from ..env import Box, Spec, State
-from ..geometry import Quat, Vec3
+from ..plants.plant import Plant, PlantError
+from ..plants.recording import Recording
 from ..sensors.scene import Colour, Ground, Scene, daylight
-from .plant import Plant, PlantError
 
 HEIGHT = 60.0
 """Where excitation is flown."""
@@ -124,32 +125,6 @@ def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quad
     if kind == "rates":
         out[..., 0] = vehicle.mass * GRAVITY * (1.0 + out[..., 0])
     return out.astype(np.float32)
-
-
-@dataclass(frozen=True)
-class Recording:
-    """Flights: what was commanded at each step, and how the vehicle flew before the first and after every step."""
-
-    commands: Float[np.ndarray, "flights steps 4"]
-    position: Float[np.ndarray, "flights moments 3"]
-    velocity: Float[np.ndarray, "flights moments 3"]
-    attitude: Float[np.ndarray, "flights moments 4"]
-    rates: Float[np.ndarray, "flights moments 3"]
-    rotors: Float[np.ndarray, "flights moments 4"]
-    dt: float
-    source: str
-
-    def part(self, which: slice) -> "Recording":
-        fields = ("commands", "position", "velocity", "attitude", "rates", "rotors")
-        return replace(self, **{name: getattr(self, name)[which] for name in fields})
-
-    @property
-    def flights(self) -> int:
-        return len(self.commands)
-
-    @property
-    def yaw_rate(self) -> np.ndarray:
-        return self.rates[..., 2]
 
 
 def record(

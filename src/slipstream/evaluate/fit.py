@@ -19,19 +19,20 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float
 
-from ..dynamics.cascade import Cascade
-from ..dynamics.control import RateControl, Tuning
+from ..core.geometry import Quat, Vec2, Vec3
+from ..dynamics.control_modes import RateControl, Tuning
+from ..dynamics.px4_controller import Cascade
 from ..dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation
-from ..dynamics.velocity import Glide, Handling, drawn_to
-from ..experiment import Experiment
-from ..geometry import Quat, Vec2, Vec3
+from ..dynamics.velocity_drone import Glide, Handling, drawn_to
+from ..experiment.experiment import Experiment
 from ..learn.off_policy import huber
-from ..run import finite, write_text
+from ..plants.plant import Plant, PlantError
+from ..plants.px4.log import from_log
+from ..plants.recording import Recording
+from ..runs.run import finite, write_text
 from ..tasks.racing import Racing
 from ..tasks.survey import Survey
-from .excitation import FreeFlight, Recording, excitation, record
-from .plant import Plant, PlantError
-from .px4.log import from_log
+from .excitation import FreeFlight, excitation, record
 
 # Models
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..run import Run, write_text
+from ..plants.settings import USUAL, PlantSettings
+from ..runs.run import Run, write_text
 from . import intervals
 from .episode import Episode, evaluate, figures_of
-from .settings import USUAL, PlantSettings
 
 GOOD, FAIR, POOR = "good", "fair", "poor"
 

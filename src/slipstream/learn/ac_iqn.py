@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..env import Env
-from ..policy.numbers import PointPolicy
+from ..core.task import Env
+from ..policy.continuous import PointPolicy
 from ..policy.values import Risk, spread_shares, telling
 from .ddpg import Ddpg
 from .off_policy import quantile_loss, weighted

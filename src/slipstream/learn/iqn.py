@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from ..chance import Chance
-from ..env import Box, Env, Spec
+from ..core.rng import Chance
+from ..core.task import Box, Env, Spec
 from ..policy.nets import Normaliser
 from ..policy.values import Choices, Heads, IqnPolicy, Quantiles, Risk, Torso, spread_shares, telling
 from .off_policy import OffPolicy, greedy_or_random, quantile_loss, weighted

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..chance import Chance
-from ..env import Env, Spec
+from ..core.rng import Chance
+from ..core.struct import struct
+from ..core.task import Env, Spec
 from ..policy.values import Precision, in_precision, seen
-from ..struct import struct
 from .replay import Replay, Rows, empty, raised, sample, stored
 from .rollout import Tally, mean, rollout, started
 

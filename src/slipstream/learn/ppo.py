@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..chance import Chance
-from ..env import Env, Picture, Seeing, Spec
+from ..core.rng import Chance
+from ..core.struct import struct
+from ..core.task import Env, Picture, Seeing, Spec
 from ..policy.actor_critic import ActorCritic
 from ..policy.nets import ACTIVATIONS, EYES, Normaliser
-from ..struct import struct
 from .returns import advantages
 from .rollout import Moment, Seen, Tally, mean, noticed, rollout, started
 

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..chance import Chance
-from ..env import Box, Env, Spec
+from ..core.rng import Chance
+from ..core.struct import struct
+from ..core.task import Box, Env, Spec
 from ..policy.nets import Normaliser
 from ..policy.values import Choices, Heads, Precision, QPolicy, Torso, in_precision, seen
-from ..struct import struct
 from .off_policy import Metrics, fallen, greedy_or_random
 from .returns import traced
 from .rollout import Tally, mean, noticed, rollout, started

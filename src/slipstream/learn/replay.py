@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from ..env import Box, Discrete, Spec
-from ..struct import struct
+from ..core.struct import struct
+from ..core.task import Box, Discrete, Spec
 from .rollout import Moment
 
 DRAWS = 4

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int
 
-from ..chance import Chance
-from ..env import Env, Fresh, Picture, Seeing, State, Telling, advance, prepare
-from ..struct import struct
+from ..core.rng import Chance
+from ..core.struct import struct
+from ..core.task import Env, Fresh, Picture, Seeing, State, Telling, advance, prepare
 
 S = TypeVar("S", bound=State[Any, Any, Any])
 Act = Callable[[Float[Array, "*b d"], Chance, Any], tuple[Array, Float[Array, "*b"], Chance]]

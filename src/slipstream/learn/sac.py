@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from ..chance import Chance
-from ..env import Box, Env
+from ..core.rng import Chance
+from ..core.task import Box, Env
+from ..policy.continuous import Actor, SoftPolicy, critics, drawn
 from ..policy.nets import Normaliser
-from ..policy.numbers import Actor, SoftPolicy, critics, drawn
-from .judged import Judged, scattered
+from .actor_critic import Judged, scattered
 from .off_policy import huber, weighted
 from .replay import Rows
 

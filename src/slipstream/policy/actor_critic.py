@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..env import ActionSpace, Box, Picture, Spec
-from ..struct import static, struct
+from ..core.struct import static, struct
+from ..core.task import ActionSpace, Box, Picture, Spec
 from .distributions import Distribution, distribution, head_size
 from .nets import EYES, Eyes, Mlp, Normaliser
 

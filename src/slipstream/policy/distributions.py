@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..chance import Chance
-from ..env import ActionSpace, Box, Discrete, MultiDiscrete
-from ..struct import static, struct
+from ..core.rng import Chance
+from ..core.struct import static, struct
+from ..core.task import ActionSpace, Box, Discrete, MultiDiscrete
 
 LOG_2PI = math.log(2.0 * math.pi)
 

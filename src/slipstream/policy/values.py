@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..chance import Chance
-from ..env import ActionSpace, Discrete, MultiDiscrete, Spec
-from ..struct import static, struct
+from ..core.rng import Chance
+from ..core.struct import static, struct
+from ..core.task import ActionSpace, Discrete, MultiDiscrete, Spec
 from .nets import Linear, Normaliser
 
 JOINT = 64

@@ -13,10 +13,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .. import __version__
 from ..evaluate.episode import Episode
-from ..experiment import LEARNERS, name_of
-from ..run import Run, write_text
+from ..experiment.experiment import LEARNERS, name_of
+from ..runs.run import Run, write_text
 from ..tasks.marine import Marine
-from . import charts, marine
+from ..tasks.marine import report as marine
+from . import charts
 from .page import STYLE, minutes, shown
 from .video import FPS, encode
 

@@ -10,13 +10,17 @@ import jinja2
 from markupsafe import Markup
 
 from .. import __version__
-from ..adapters.gymnax import Gymnax
 from ..evaluate.episode import Episode, figures_of
-from ..run import Run, finite, write_text
+from ..runs.run import Run, finite, write_text
+from ..tasks.gymnax import report as classic
+from ..tasks.gymnax.task import Gymnax
 from ..tasks.marine import Marine
+from ..tasks.marine import report as marine
+from ..tasks.racing import report as race
 from ..tasks.survey import Survey
-from . import charts, classic, marine, parity, race, survey
-from .words import Words
+from ..tasks.survey import report as survey
+from . import charts, parity
+from .text import Words
 
 STYLE = """:root{color-scheme:light}
 body{font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:#1e293b;background:#f1f5f9;margin:0}

@@ -11,9 +11,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ..evaluate.episode import Episode
 from ..evaluate.parity import kept, motions, words
-from ..run import Run, RunError
+from ..runs.run import Run, RunError
 from . import charts
-from .words import Section
+from .text import Section
 
 WIDTH, HEIGHT, FOOT = 1280, 720, 190
 PAPER, INK, FAINT, GHOST = (247, 249, 252), (15, 23, 42), (100, 116, 139), (203, 213, 225)

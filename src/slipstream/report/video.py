@@ -9,12 +9,14 @@ import av
 import numpy as np
 from PIL import Image
 
-from ..adapters.gymnax import Gymnax
 from ..evaluate.episode import Episode
-from ..run import Run, RunError
+from ..runs.run import Run, RunError
+from ..tasks.gymnax.task import Gymnax
 from ..tasks.marine import Marine
+from ..tasks.marine import report as marine
+from ..tasks.racing import report as race
 from ..tasks.survey import Survey
-from . import marine, race, survey
+from ..tasks.survey import report as survey
 
 FPS = 25
 

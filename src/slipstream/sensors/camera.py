@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8, UInt32
 
-from ..chance import gaussian, mix
-from ..geometry import Quat, Scalar, Vec3
-from ..struct import struct
+from ..core.geometry import Quat, Scalar, Vec3
+from ..core.rng import gaussian, mix
+from ..core.struct import struct
 from .rays import KINDS, Kind, Rays, Words, apart, lit, pack
 from .scene import GROUND, SKY, Ground, Light, Scene
 

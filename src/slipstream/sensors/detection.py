@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from ..chance import Chance
-from ..geometry import Flag, Scalar, Vec3
+from ..core.geometry import Flag, Scalar, Vec3
+from ..core.rng import Chance
 
 
 @dataclass(frozen=True)

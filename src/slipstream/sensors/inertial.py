@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from ..chance import Chance
-from ..geometry import Flag, Scalar, Vec3
-from ..struct import struct
+from ..core.geometry import Flag, Scalar, Vec3
+from ..core.rng import Chance
+from ..core.struct import struct
 
 
 @struct

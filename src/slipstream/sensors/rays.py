@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, UInt32
 
-from ..geometry import Flag, Scalar, Vec3
-from ..struct import struct
+from ..core.geometry import Flag, Scalar, Vec3
+from ..core.struct import struct
 from .scene import Colour, Hulls, Light, Shapes
 
 NONE = 1e9  # a front that is not there

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..geometry import Quat, Scalar, Vec3
-from ..struct import struct
+from ..core.geometry import Quat, Scalar, Vec3
+from ..core.struct import struct
 
 SKY = 255
 GROUND = 254

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...chance import Chance
+from ...core.geometry import Scalar, Vec2, sin_cos
+from ...core.rng import Chance
 from ...dynamics.vessel import Boat, wrapped
-from ...geometry import Scalar, Vec2, sin_cos
 from .state import Thing
 
 ROUND = 1.27

@@ -2,10 +2,10 @@
 
 from jaxtyping import Array, Float
 
+from ...core.geometry import Flag, Scalar, Vec2
+from ...core.struct import struct
+from ...core.task import State
 from ...dynamics.vessel import Boat, Dot, Hull, Vortices
-from ...env import State
-from ...geometry import Flag, Scalar, Vec2
-from ...struct import struct
 
 NOWHERE = 1e4
 """Where a buoy is that is not there."""

@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...chance import Chance
+from ...core.errors import known
+from ...core.geometry import Scalar, Vec2, sin_cos
+from ...core.rng import Chance
+from ...core.task import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State, joined
 from ...dynamics.vessel import Boat, Dot, Hull
-from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State, joined
-from ...geometry import Scalar, Vec2, sin_cos
-from ...words import known
-from .encounter import duty
-from .scripted import BASELINES
+from .baselines import BASELINES
+from .colregs import duty
+from .reset import floating, journeys, whirling
 from .sensing import WIDTH, blurred, nearest, sonar, told
-from .start import floating, journeys, whirling
 from .state import LEVELS, THRUST_RATE, MarineState, Thing, Voyage, Waters
 
 

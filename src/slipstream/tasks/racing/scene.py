@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...geometry import Quat, Scalar, Vec3, heading
+from ...core.geometry import Quat, Scalar, Vec3, heading
 from ...sensors.camera import View
 from ...sensors.scene import Colour, Ground, Scene, Shapes, daylight
 from .track import DEPTH, OPENING, OUTER, Gate

@@ -11,16 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from ...chance import Chance
-from ...dynamics.cascade import Cascade
-from ...dynamics.control import CONTROLS, Control, Setpoint, Stick, Tuning
+from ...core.errors import known
+from ...core.geometry import Flag, Quat, Scalar, Vec3, angle_of, heading, sin_cos
+from ...core.rng import Chance
+from ...core.struct import struct
+from ...core.task import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each, joined
+from ...dynamics.control_modes import CONTROLS, Control, Setpoint, Stick, Tuning
+from ...dynamics.px4_controller import Cascade
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation, scaled
-from ...env import ActionSpace, Box, Discrete, MultiDiscrete, Picture, Spec, State, each, joined
-from ...geometry import Flag, Quat, Scalar, Vec3, angle_of, heading, sin_cos
 from ...sensors.camera import Camera
 from ...sensors.scene import Scene
-from ...struct import struct
-from ...words import known
 from .scene import eye, race_scene
 from .track import OPENING, TRACKS, Gate, GeneratedTrack, Track, gate_at
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from ...chance import Chance
-from ...geometry import Flag, Scalar, Vec3, sin_cos
-from ...struct import struct
+from ...core.geometry import Flag, Scalar, Vec3, sin_cos
+from ...core.rng import Chance
+from ...core.struct import struct
 
 OPENING = 1.524
 OUTER = 2.1336

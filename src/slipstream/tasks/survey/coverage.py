@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, UInt32
 
-from ...geometry import Axes, Scalar, Vec2, Vec3
+from ...core.geometry import Axes, Scalar, Vec2, Vec3
 from ...sensors.detection import Lens
 
 SIDE = 20

@@ -14,6 +14,8 @@ class Mission:
     land: Land
     time_limit: float
     """seconds, of a mission that goes nowhere in particular"""
+    deadline: bool = False
+    """whether who is late has failed, and the future is worth nothing; else the clock cuts a sortie off"""
     gimbal: Literal["ahead", "down", "nearest", "policy"] = "ahead"
     """where the camera looks: ahead, straight down, at the nearest target left, or where the policy turns it"""
     frame: Literal["heading", "area"] = "heading"
@@ -66,11 +68,6 @@ class Mission:
     overruled_reward: float = -0.002
     """each step, for each m/s by which the safety filter had to change the velocity"""
 
-    @property
-    def deadline(self) -> bool:
-        """Whether the mission has to be done within its time; to stay with a target has no end of its own."""
-        return not self.own
-
 
 transit = Mission(
     land=Land(
@@ -78,6 +75,7 @@ transit = Mission(
         zone_radius=(100.0, 220.0), popup_between=(20.0, 140.0), lanes=True,
     ),
     time_limit=400.0,
+    deadline=True,
     transit=True,
     reserve=20.0,
     nearer_reward=0.02,
@@ -88,6 +86,7 @@ coverage = Mission(
     # Nobody could tell a silent drone of a zone that appears.
     land=Land(fixed_zones=2, popup_zones=0, zone_radius=(25.0, 45.0), inner=250.0),
     time_limit=420.0,
+    deadline=True,
     silent=30.0,
     gimbal="down",
     frame="area",
@@ -102,6 +101,7 @@ coverage = Mission(
 search = Mission(
     land=Land(east=280.0, north=280.0, targets=8, fixed_zones=0, popup_zones=1, zone_radius=(20.0, 35.0), inner=200.0),
     time_limit=300.0,
+    deadline=True,
     gimbal="down",
     frame="area",
     cover=200.0,
@@ -117,6 +117,7 @@ objectives = Mission(
         east=500.0, north=500.0, targets=8, fixed_zones=1, popup_zones=1, high_threats=2, medium_threats=1,
         zone_radius=(50.0, 100.0),
     ),
+    # No deadline: what is viewed pays as it comes, and with a penalty for being late 86.6 % succeeded instead of 92.7.
     time_limit=220.0,
     gimbal="nearest",
     known=True,

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...dynamics.velocity import Gimbal, Glide, wrapped
-from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
+from ...core.geometry import Flag, Scalar, Vec2, Vec3, sin_cos
+from ...dynamics.velocity_drone import Gimbal, Glide, wrapped
 from . import coverage
 from .mission import Mission
 from .state import Sortie, SurveyState

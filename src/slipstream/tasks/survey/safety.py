@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from ...dynamics.velocity import Glide, Handling, VelocityCommand, commanded, fly
-from ...geometry import Flag, Scalar, Vec2, Vec3
-from ...struct import struct
+from ...core.geometry import Flag, Scalar, Vec2, Vec3
+from ...core.struct import struct
+from ...dynamics.velocity_drone import Glide, Handling, VelocityCommand, commanded, fly
 from .world import HIGH, Building, Country, Hill, Mover, Zone, abreast, listed
 
 C = TypeVar("C")

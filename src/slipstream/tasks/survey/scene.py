@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...dynamics.velocity import Gimbal, Glide
-from ...geometry import Quat, Scalar, Vec3
+from ...core.geometry import Quat, Scalar, Vec3
+from ...dynamics.velocity_drone import Gimbal, Glide
 from ...sensors.camera import View
 from ...sensors.detection import Lens
 from ...sensors.scene import Colour, Ground, Light, Scene, Shapes

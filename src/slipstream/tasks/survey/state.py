@@ -2,11 +2,11 @@
 
 from jaxtyping import Array, Int, UInt32
 
+from ...core.geometry import Flag, Scalar, Vec2, Vec3
+from ...core.struct import struct
+from ...core.task import State
 from ...dynamics.quadrotor import Flight
-from ...dynamics.velocity import Gimbal, Glide, VelocityCommand
-from ...env import State
-from ...geometry import Flag, Scalar, Vec2, Vec3
-from ...struct import struct
+from ...dynamics.velocity_drone import Gimbal, Glide, VelocityCommand
 from . import coverage
 from .world import Country
 

@@ -11,25 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...chance import Chance
-from ...dynamics.cascade import Cascade
-from ...dynamics.control import VelocitySetpoint
+from ...core.errors import nearest
+from ...core.geometry import Flag, Quat, Scalar, Vec2, Vec3, sin_cos
+from ...core.rng import Chance
+from ...core.task import Box, Picture, Spec, State, among, joined
+from ...dynamics.control_modes import VelocitySetpoint
+from ...dynamics.px4_controller import Cascade
 from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
-from ...dynamics.velocity import Gimbal, Glide, Handling, VelocityCommand, asked_for, fly
-from ...env import Box, Picture, Spec, State, among, joined
-from ...geometry import Flag, Quat, Scalar, Vec2, Vec3, sin_cos
+from ...dynamics.velocity_drone import Gimbal, Glide, Handling, VelocityCommand, asked_for, fly
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
 from ...sensors.scene import Scene
-from ...words import nearest
 from . import coverage, observation
-from .behaviour import LANDED, MISSION, Behaviour, Condition
-from .judging import achievable, judged, surveyed
+from .baselines import BASELINES, GIMBAL_RATE, fly_script
+from .behavior import LANDED, MISSION, Behaviour, Condition
 from .mission import MISSIONS, Mission
+from .reset import start
+from .rewards import achievable, judged, surveyed
 from .safety import BATTERY, Around, Checked, SafetyFilter
 from .scene import look_of, standing, survey_scene
-from .scripted import BASELINES, GIMBAL_RATE, fly_script
-from .start import start
 from .state import Fleet, Orders, Sortie, SurveyState
 from .world import Country
 
@@ -48,8 +48,8 @@ class Survey:
     """edge of the picture"""
     interval: int = 4
     """decisions from one picture to the next"""
-    starts: Literal["anywhere", "pad"] = "anywhere"
-    """in the air anywhere, or on the ground on a landing pad"""
+    starts: Literal["anywhere", "pad", "both"] = "anywhere"
+    """in the air anywhere, on the ground on a landing pad, or either with even odds"""
     control_rate: int = 5
     """decisions a second"""
     safety: bool = True
@@ -87,7 +87,7 @@ class Survey:
             raise ValueError(f"there is no vehicle '{self.vehicle}'{nearest(self.vehicle, VEHICLES)}")
         known = {
             "sight": ("none", "rgb", "depth"),
-            "starts": ("anywhere", "pad"),
+            "starts": ("anywhere", "pad", "both"),
             "model": ("fast", "cascade"),
         }
         for name, choices in known.items():

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from ...chance import Chance
-from ...geometry import Flag, Scalar, Vec2, Vec3, sin_cos
+from ...core.geometry import Flag, Scalar, Vec2, Vec3, sin_cos
+from ...core.rng import Chance
+from ...core.struct import struct
 from ...sensors.detection import ball_between, box_between
-from ...struct import struct
 
 C = TypeVar("C")
 MEDIUM, HIGH, NO_FLY = 1, 2, 3

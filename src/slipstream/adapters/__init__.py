@@ -1,1 +1,0 @@
-"""Between other libraries' environments and ours."""

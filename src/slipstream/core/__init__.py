@@ -1,0 +1,1 @@
+"""What everything stands on: structs, geometry, random numbers, spaces, tasks, devices."""

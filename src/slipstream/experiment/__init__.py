@@ -1,0 +1,1 @@
+"""An experiment: task, learner and budget, as a value and as JSON."""

@@ -1,0 +1,191 @@
+"""A learner and a task, compiled once for a mesh of devices, and stepped a chunk of updates at a time."""
+
+import math
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float, Int
+
+from ..core.device import AXIS
+from ..core.task import Env, Growing, Spec
+from .rollout import Tally
+
+Metrics = dict[str, Float[Array, ""]]
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """An algorithm: the start of a training, and one update of it. Both are pure."""
+
+    @property
+    def worlds(self) -> int: ...
+
+    @property
+    def samples(self) -> int:
+        """Steps of all worlds in one update."""
+        ...
+
+    def check(self, spec: Spec, devices: int) -> None:
+        """Refuse, with a `ValueError` that says what to change, a task this learner cannot train."""
+        ...
+
+    def init(self, env: Env[Any], seed: Any, worlds: Int[Array, "n"]) -> Any: ...
+
+    def update(self, env: Env[Any], train: Any, share: Any, axis: str | None) -> tuple[Any, Metrics, Tally]: ...
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Runs a learner on a mesh: worlds are split over the devices, weights are everywhere the same.
+
+    With several seeds every leaf has a leading axis of seeds, and they train one beside the other in one program.
+    """
+
+    env: Env[Any]
+    learner: Any  # a Learner; tyro needs concrete types, so the protocol is checked where presets are made
+    mesh: Mesh
+    updates: int
+    """Of the whole training: schedules run from its start to its end."""
+    seeds: int = 1
+    chunk_length: int = 8
+    """Updates between two looks of the host."""
+    average: float = 0.0
+    """Share of the training, at its end, over which the weights of the policy are averaged; 0 is none."""
+
+    def __post_init__(self) -> None:
+        if self.learner.worlds % self.mesh.size:
+            raise ValueError(
+                f"{self.learner.worlds} worlds do not divide over {self.mesh.size} devices; "
+                f"choose a multiple, or set devices to 1"
+            )
+        self.learner.check(self.env.spec, self.mesh.size)
+
+    @cached_property
+    def _specs(self) -> Any:
+        """How each leaf of the training state lies on the mesh."""
+        leading = (None,) if self.seeds > 1 else ()
+        split, everywhere = PartitionSpec(*leading, AXIS), PartitionSpec()
+        shape = jax.eval_shape(lambda: self._begin(jnp.uint32(0), jnp.arange(self.mesh.size)))
+        # What belongs to a world has the axis of worlds, whatever the learner calls it.
+        where = {"worlds": split, "chances": split, "replay": split}
+        return type(shape)(
+            **{
+                name: jax.tree.map(lambda _, s=where.get(name, everywhere): s, getattr(shape, name))
+                for name in shape.__dataclass_fields__
+            }
+        )
+
+    def _begin(self, seed: Array, worlds: Array) -> Any:
+        train = self.learner.init(self.env, seed, worlds)
+        return replace(train, average=train.policy) if self.average else train
+
+    @cached_property
+    def _init(self) -> Any:
+        def init(seeds: Array, worlds: Array) -> Any:
+            if self.seeds == 1:
+                return self._begin(seeds[0], worlds)
+            return jax.lax.map(lambda seed: self._begin(seed, worlds), seeds)
+
+        mapped = jax.shard_map(
+            init,
+            mesh=self.mesh,
+            in_specs=(PartitionSpec(), PartitionSpec(AXIS)),
+            out_specs=self._specs,
+            check_vma=False,
+        )
+        return jax.jit(mapped, out_shardings=self.shardings)
+
+    @cached_property
+    def shardings(self) -> Any:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs)
+
+    def start(self, seed: int) -> Any:
+        """The training state at step 0. Seeds follow each other from `seed`."""
+        seeds = jnp.arange(seed, seed + self.seeds, dtype=jnp.uint32)
+        return self._init(seeds, jnp.arange(self.learner.worlds, dtype=jnp.int32))
+
+    @property
+    def shape(self) -> Any:
+        """Shapes and types of the training state, without making it."""
+        return jax.eval_shape(
+            self._init,
+            jax.ShapeDtypeStruct((self.seeds,), jnp.uint32),
+            jax.ShapeDtypeStruct((self.learner.worlds,), jnp.int32),
+        )
+
+    def _update(self, train: Any) -> tuple[Any, tuple[Metrics, Tally]]:
+        share = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
+        env = self.env.at(share) if isinstance(self.env, Growing) else self.env
+        after, metrics, tally = self.learner.update(env, train, share, AXIS)
+        if self.average:
+            after = replace(after, average=self._averaged(train.average, after.policy, after.updates))
+        return after, (metrics, tally)
+
+    def _averaged(self, average: Any, policy: Any, updates: Int[Array, ""]) -> Any:
+        """The mean of the policies so far since averaging began; before that, the policy as it is."""
+        first = math.floor((1.0 - self.average) * self.updates)
+        weight = 1.0 / jnp.maximum(updates - first, 1).astype(jnp.float32)
+
+        def mean(old: Array, new: Array) -> Array:
+            return (1.0 - weight) * old + weight * new if jnp.issubdtype(new.dtype, jnp.floating) else new
+
+        return jax.tree.map(mean, average, policy)
+
+    def _chunk(self, train: Any) -> tuple[Any, Metrics, Tally]:
+        def one(train: Any) -> tuple[Any, Metrics, Tally]:
+            train, (metrics, tally) = jax.lax.scan(lambda t, _: self._update(t), train, length=self.chunk_length)
+            return train, jax.tree.map(jnp.mean, metrics), jax.tree.map(jnp.sum, tally)
+
+        return one(train) if self.seeds == 1 else jax.lax.map(one, train)
+
+    def compile(self) -> "Compiled":
+        """The chunk as a program; this is where the time before the first update goes."""
+        began = time.perf_counter()
+        specs = self._specs
+        mapped = jax.shard_map(
+            self._chunk,
+            mesh=self.mesh,
+            in_specs=(specs,),
+            out_specs=(specs, PartitionSpec(), PartitionSpec()),
+            check_vma=False,
+        )
+        here = NamedSharding(self.mesh, PartitionSpec())
+        program = jax.jit(
+            mapped,
+            donate_argnums=0,
+            in_shardings=(self.shardings,),
+            out_shardings=(self.shardings, here, here),
+        )
+        return Compiled(program.lower(self.shape).compile(), time.perf_counter() - began)
+
+
+def policy_shape(env: Env[Any], learner: Any, seeds: int = 1) -> Any:
+    """Shapes and types of a policy as it is stored; devices play no part in it."""
+    one = jax.eval_shape(lambda: learner.init(env, jnp.uint32(0), jnp.arange(1)).policy)
+    if seeds == 1:
+        return one
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), one)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled chunk of updates."""
+
+    program: Any
+    seconds: float
+
+    def __call__(self, train: Any) -> tuple[Any, Metrics, Tally]:
+        """One dispatch; nothing crosses to the host but what is asked for afterwards."""
+        with jax.transfer_guard("disallow"):
+            return self.program(train)
+
+    @property
+    def memory(self) -> int:
+        """Bytes a device needs for the state and what is computed on the way."""
+        plan = self.program.memory_analysis()
+        return plan.argument_size_in_bytes + plan.temp_size_in_bytes

@@ -1,0 +1,1 @@
+"""What moves the bodies in an evaluation: the fast model, MuJoCo, Betaflight, PX4."""

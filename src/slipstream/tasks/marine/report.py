@@ -1,0 +1,313 @@
+"""The film of a bay: vessels with heading and trail, what they sense, whom they must yield to, and where they go."""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from markupsafe import Markup
+from PIL import Image, ImageDraw, ImageFont
+
+from ...core.geometry import Vec2
+from ...dynamics.vessel import Hull
+from ...evaluate.episode import Episode
+from ...report import charts
+from ...report.text import Section, Words
+from . import Marine
+from .colregs import AHEAD, ASIDE, BOW, CROSSING, situation
+from .state import Thing
+
+WIDTH, HEIGHT, FINE = 1280, 720, 2
+SEA, SHORE, INK, QUIET, BUOY, ALARM = (
+    (222, 236, 245),
+    (244, 248, 251),
+    (15, 23, 42),
+    (100, 116, 139),
+    (217, 119, 6),
+    (220, 38, 38),
+)
+HULL = np.array([[2.5, 0.0], [1.4, 1.25], [-2.5, 1.25], [-2.5, -1.25], [1.4, -1.25]])
+SIDE = 380
+"""Pixels of the column on the right."""
+
+
+def words(task: Marine) -> Words:
+    return Words(
+        task=task.about,
+        attempts="vessels",
+        success="reach their goal",
+        film="Each vessel with its trail, its goal as a ring of its colour, the reach of its sensors and lines to what "
+        "they tell it of. Outlines are red while the rules of the road ask it to turn right; the zones of the vessel "
+        "it yields to are shaded. On the right thrusts and, of policies that know it, the returns expected of actions.",
+        tiles={
+            "all_reach": ("{:.1%}", "of worlds in which all reach"),
+            "duration_mean": ("{:.1f} s", "mean time to the goal"),
+            "energy_mean": ("{:.1f} kN s", "mean thrust times time"),
+            "crash_rate": ("{:.1%}", "of vessels hit something"),
+        },
+    )
+
+
+def sections(task: Marine, episodes: list[Episode], figures: dict[str, np.ndarray]) -> list[Section]:
+    """Voyages from above, and how long they took."""
+    nothing = np.zeros(0)
+    spread = [
+        charts.histogram(figures.get("duration", nothing), "time to the goal, s", "vessels"),
+        charts.histogram(figures.get("energy", nothing), "thrust times time, kN s", "vessels"),
+    ]
+    maps = [Markup(chart_of(episode)) for episode in hardest(episodes)[:4]]
+    return [
+        Section("Voyages", maps, "The evaluation's worlds in which vessels had to yield longest, from above."),
+        Section("Time and effort", [Markup(c) for c in spread], ""),
+    ]
+
+
+def hardest(episodes: list[Episode]) -> list[Episode]:
+    """Those first in which vessels had to yield longest."""
+    return sorted(episodes, key=lambda episode: -float(np.sum(rows_of(episode)["duty"] > 0.0)))
+
+
+def rows_of(episode: Episode) -> dict[str, np.ndarray]:
+    """What was kept, always with an axis of vessels; what came after a vessel's end is as it was at its end."""
+    steps = episode.steps
+    if steps["yaw"].ndim == 1:
+        steps = {name: value[:, None] for name, value in steps.items()}
+    rows = {name: np.array(value) for name, value in steps.items()}
+    for k in range(rows["yaw"].shape[1]):
+        ended = rows["ended"][:, k]
+        if ended.any():
+            last = int(np.argmax(ended))
+            for name, value in rows.items():
+                if name not in ("reward", "ended", "returns"):
+                    value[last:, k] = value[last, k]
+            rows["duty"][last:, k] = 0.0
+    return rows
+
+
+def chart_of(episode: Episode, size: int = 360) -> str:
+    """Paths in a bay, as SVG."""
+    rows, goals = rows_of(episode), np.atleast_2d(episode.scenery["goal"])
+    low, high = bounds(rows, goals)
+    scale = size / float(np.max(high - low))
+    place = lambda p: ((p[0] - low[0]) * scale, size - (p[1] - low[1]) * scale)  # noqa: E731
+    parts = [
+        f'<svg viewBox="0 0 {size} {size}" width="{size}" height="{size}" role="img" aria-label="voyages from above">'
+    ]
+    parts.append(f'<rect width="{size}" height="{size}" fill="rgb{SEA}"/>')
+    for x, y, radius in episode.scenery["buoys"]:
+        if radius > 0.0:
+            cx, cy = place((x, y))
+            parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="{radius * scale:.1f}" fill="rgb{BUOY}"/>')
+    for k in range(rows["yaw"].shape[1]):
+        colour = f"rgb{hue(k)}"
+        points = " ".join("{:.1f},{:.1f}".format(*place(p)) for p in rows["position"][:, k, :2])
+        gx, gy = place(goals[k])
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        ring = f'cx="{gx:.1f}" cy="{gy:.1f}" r="{2.0 * scale:.1f}"'
+        parts.append(f'<circle {ring} fill="none" stroke="{colour}" stroke-width="2"/>')
+    return "".join([*parts, "</svg>"])
+
+
+def bounds(rows: dict[str, np.ndarray], goals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A square around everything."""
+    points = np.concatenate([rows["position"][..., :2].reshape(-1, 2), goals])
+    low, high = points.min(0) - 6.0, points.max(0) + 6.0
+    middle, half = (low + high) / 2.0, float(np.max(high - low)) / 2.0
+    return middle - half, middle + half
+
+
+def span(values: np.ndarray) -> tuple[float, float]:
+    """Round numbers around nearly all of the values."""
+    low, high = np.percentile(values, (0.5, 99.5)) if values.size else (0.0, 1.0)
+    return math.floor(float(low) / 10.0) * 10.0, math.ceil(float(high) / 10.0) * 10.0 + 1e-6
+
+
+def hue(number: int) -> tuple[int, int, int]:
+    """A colour for each vessel, far from its neighbours'."""
+    table = ((37, 99, 235), (22, 163, 74), (147, 51, 234), (8, 145, 178), (219, 39, 119), (101, 163, 13), (79, 70, 229))
+    return table[number % len(table)]
+
+
+class Canvas:
+    """Draws one moment of a bay."""
+
+    def __init__(
+        self, task: Marine, episode: Episode, title: str, fps: int, pace: float, edge: int | None = None
+    ) -> None:
+        """With an `edge`, only the bay as a square of so many pixels is drawn, and no column beside it."""
+        self.task, self.title, self.fps, self.pace = task, title, fps, pace
+        self.rows, self.dt = rows_of(episode), episode.control_dt
+        self.goals, self.buoys = np.atleast_2d(episode.scenery["goal"]), episode.scenery["buoys"]
+        self.size = (edge, edge) if edge else (WIDTH, HEIGHT)
+        self.alone, self.left, self.tall = bool(edge), (edge or WIDTH - SIDE) * FINE, (edge or HEIGHT) * FINE
+        self.framed(*bounds(self.rows, self.goals))
+        self.expected = span(self.rows["returns"][~self.rows["ended"]]) if "returns" in self.rows else (0.0, 1.0)
+        self.large, self.small = (ImageFont.load_default(size * FINE) for size in (24, 15))
+
+    def framed(self, low: np.ndarray, high: np.ndarray) -> None:
+        """Show this section of the bay."""
+        self.low, self.high = low, high
+        self.scale = self.tall / float(np.max(high - low))
+
+    def at(self, point: np.ndarray) -> np.ndarray:
+        """Pixels of a place."""
+        x = self.left / 2 + (point[..., 0] - (self.low[0] + self.high[0]) / 2) * self.scale
+        y = self.tall / 2 - (point[..., 1] - (self.low[1] + self.high[1]) / 2) * self.scale
+        return np.stack([x, y], -1)
+
+    def draw(self, number: int) -> Image.Image:
+        moment = self._moment(number)
+        step = min(int(moment), len(self.rows["yaw"]) - 1)
+        image = Image.new("RGB", (self.size[0] * FINE, self.tall), SEA)
+        pen = ImageDraw.Draw(image, "RGBA")
+        for x, y, radius in self.buoys:
+            if radius > 0.0:
+                self._circle(pen, np.array([x, y]), radius, fill=BUOY)
+        now = self._between(moment)
+        for k in range(now["yaw"].shape[0]):
+            self._zones(pen, now, k)
+        for k in range(now["yaw"].shape[0]):
+            self._vessel(pen, now, k, step)
+        if not self.alone:
+            self._column(pen, now, step)
+        return image.resize(self.size, Image.Resampling.BOX)
+
+    def counted(self, number: int) -> tuple[int, int, int]:
+        """How many vessels have reached their goals, how many have hit something, and how many there are."""
+        now = self._between(self._moment(number))
+        there = [self._there(now, k) for k in range(len(now["yaw"]))]
+        over = now["ended"]
+        return sum(t and o for t, o in zip(there, over, strict=True)), int(sum(over) - sum(there & over)), len(there)
+
+    def _moment(self, number: int) -> float:
+        return number / self.fps * self.pace / self.dt
+
+    def _between(self, moment: float) -> dict[str, np.ndarray]:
+        """What was kept, in between two decisions too."""
+        last = len(self.rows["yaw"]) - 1
+        first = min(int(moment), last)
+        second, share = min(first + 1, last), min(moment, last) - first
+        mixed = {}
+        for name in ("position", "velocity"):
+            mixed[name] = (1 - share) * self.rows[name][first] + share * self.rows[name][second]
+        turn = self.rows["yaw"][second] - self.rows["yaw"][first]
+        turn = (turn + math.pi) % (2 * math.pi) - math.pi
+        rest = {name: self.rows[name][first] for name in ("duty", "thrust", "ended", "returns") if name in self.rows}
+        return {**mixed, **rest, "yaw": self.rows["yaw"][first] + share * turn}
+
+    def _circle(self, pen: ImageDraw.ImageDraw, centre: np.ndarray, radius: float, **style: object) -> None:
+        x, y = self.at(centre)
+        r = radius * self.scale
+        pen.ellipse([x - r, y - r, x + r, y + r], **style)  # pyright: ignore[reportArgumentType]
+
+    def _zones(self, pen: ImageDraw.ImageDraw, now: dict[str, np.ndarray], k: int) -> None:
+        """Of the vessel that `k` yields to: where others meet it head on, and where they give way."""
+        if now["duty"][k] <= 0.0 or not self.task.rules:
+            return
+        gap, course = now["position"] - now["position"][k], now["velocity"]
+        place, way = (Vec2(*jnp.asarray(x[:, :2], jnp.float32).T) for x in (gap, course))
+        others = Thing(place, way, jnp.zeros(len(gap)), jnp.asarray(~now["ended"]))
+        asks = np.asarray(situation(Vec2(*map(jnp.float32, course[k][:2])), others))
+        gaps = np.where(asks, np.linalg.norm(gap, axis=-1), np.inf)
+        gaps[k] = np.inf
+        other = int(np.argmin(gaps))
+        if not np.isfinite(gaps[other]):
+            return
+        way = now["velocity"][other][:2]
+        way = way / max(float(np.linalg.norm(way)), 1e-6)
+        side = np.array([-way[1], way[0]])
+        back, front, left = CROSSING
+        meeting = ((0.0, -ASIDE), (AHEAD, -ASIDE), (AHEAD, ASIDE), (0.0, ASIDE))
+        crossing = ((back, 0.0), (0.0, 0.0), (front, BOW * front), (front, left), (back, left))
+        for corners in (meeting, crossing):
+            places = [now["position"][other][:2] + x * way + y * side for x, y in corners]
+            pen.polygon([tuple(self.at(place)) for place in places], fill=(*ALARM, 26))
+
+    def _vessel(self, pen: ImageDraw.ImageDraw, now: dict[str, np.ndarray], k: int, step: int) -> None:
+        colour, gone = hue(k), bool(now["ended"][k])
+        self._circle(pen, self.goals[k], self.task.goal_radius, outline=colour, width=3 * FINE)
+        trail = self.at(self.rows["position"][: step + 1, k, :2])
+        if len(trail) > 1:
+            pen.line([tuple(p) for p in trail], fill=(*colour, 150), width=2 * FINE)
+        place, yaw = now["position"][k][:2], float(now["yaw"][k])
+        if gone:
+            hit = float(np.linalg.norm(place - self.goals[k])) > self.task.goal_radius + 1.0
+            if hit:
+                x, y = self.at(place)
+                arm = 9 * FINE
+                for dx in (-arm, arm):
+                    pen.line([x - dx, y - arm, x + dx, y + arm], fill=ALARM, width=4 * FINE)
+            return
+        self._circle(pen, place, self.task.reach, outline=(*colour, 50), width=FINE)
+        for thing in self._sensed(now, k):
+            pen.line([*self.at(place), *self.at(thing)], fill=(*colour, 90), width=FINE)
+        turn = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
+        shape = HULL * (self.task.hull.radius / 2.795)
+        outline = [tuple(self.at(place + turn @ corner)) for corner in shape]
+        pen.polygon(outline, fill=colour, outline=ALARM if now["duty"][k] > 0.0 else (255, 255, 255), width=2 * FINE)
+
+    def _column(self, pen: ImageDraw.ImageDraw, now: dict[str, np.ndarray], step: int) -> None:
+        left, top = self.left, 24 * FINE
+        pen.rectangle([left, 0, WIDTH * FINE, HEIGHT * FINE], fill=SHORE)
+        pen.text((left + 24 * FINE, top), self.title, fill=INK, font=self.large)
+        time = f"{step * self.dt:.0f} s" + (f", shown {self.pace:.0f} times as fast" if self.pace > 1 else "")
+        pen.text((left + 24 * FINE, top + 34 * FINE), time, fill=QUIET, font=self.small)
+        count = now["yaw"].shape[0]
+        for k in range(count):
+            y = top + (76 + min(116, 600 // count) * k) * FINE
+            speed = float(np.linalg.norm(now["velocity"][k]))
+            pen.ellipse([left + 24 * FINE, y, left + 40 * FINE, y + 16 * FINE], fill=hue(k))
+            state = (
+                f"{speed:.1f} m/s" if not now["ended"][k] else "at its goal" if self._there(now, k) else "hit something"
+            )
+            pen.text((left + 52 * FINE, y - 2 * FINE), f"vessel {k + 1}: {state}", fill=INK, font=self.small)
+            if now["ended"][k]:
+                continue
+            if isinstance(self.task.hull, Hull):
+                for row, thrust in enumerate(now["thrust"][k]):
+                    self._bar(pen, y + (22 + 14 * row) * FINE, float(thrust) / 1000.0, hue(k))
+            if "returns" in now:
+                self._returns(pen, y + 52 * FINE, now["returns"][k], hue(k))
+            if now["duty"][k] > 0.0:
+                text = f"yields: {math.degrees(float(now['duty'][k])):.0f}° to the right"
+                pen.text((left + 200 * FINE, y - 2 * FINE), text, fill=ALARM, font=self.small)
+
+    def _returns(self, pen: ImageDraw.ImageDraw, y: float, quantiles: np.ndarray, colour: tuple[int, int, int]) -> None:
+        """The distribution of the returns expected, as a hill; a line where its mean is."""
+        low, high = self.expected
+        left, wide, tall = self.left + 32 * FINE, 300 * FINE, 34 * FINE
+        grid = np.linspace(low, high, 76)
+        width = 0.03 * (high - low)
+        hill = np.mean(np.exp(-0.5 * ((grid[:, None] - quantiles) / width) ** 2), axis=1)
+        x = left + (grid - low) / (high - low) * wide
+        points = list(zip(x, y + tall * (1.0 - hill / max(float(hill.max()), 1e-9)), strict=True))
+        pen.polygon([(left, y + tall), *points, (left + wide, y + tall)], fill=(*colour, 90))
+        middle = left + (float(np.mean(quantiles)) - low) / (high - low) * wide
+        pen.line([middle, y, middle, y + tall], fill=INK, width=FINE)
+        pen.line([left, y + tall, left + wide, y + tall], fill=QUIET, width=FINE)
+        for value, anchor in ((low, "la"), (high, "ra")):
+            edge = left if anchor == "la" else left + wide
+            pen.text((edge, y - 2 * FINE), f"{value:.0f}", fill=QUIET, font=self.small, anchor=anchor)
+        pen.text((left + wide, y + tall + 2 * FINE), "returns expected", fill=QUIET, font=self.small, anchor="ra")
+
+    def _sensed(self, now: dict[str, np.ndarray], k: int) -> list[np.ndarray]:
+        """Where the things are that a vessel is told of."""
+        if self.task.sensing != "things":
+            return []
+        place = now["position"][k][:2]
+        others = [
+            (now["position"][j][:2], self.task.hull.radius)
+            for j in range(len(now["yaw"]))
+            if j != k and not now["ended"][j]
+        ]
+        others += [(buoy[:2], buoy[2]) for buoy in self.buoys if buoy[2] > 0.0]
+        gaps = sorted((float(np.linalg.norm(at - place)) - radius, tuple(at)) for at, radius in others)
+        return [np.array(at) for gap, at in gaps[: self.task.slots] if gap < self.task.reach]
+
+    def _there(self, now: dict[str, np.ndarray], k: int) -> bool:
+        return float(np.linalg.norm(now["position"][k][:2] - self.goals[k])) < self.task.goal_radius + 1.0
+
+    def _bar(self, pen: ImageDraw.ImageDraw, y: float, share: float, colour: tuple[int, int, int]) -> None:
+        """A thrust between all astern and all ahead."""
+        zero, unit, high = self.left + 132 * FINE, 200 * FINE, 9 * FINE
+        pen.rectangle([zero - 0.5 * unit, y, zero + unit, y + high], fill=(226, 232, 240))
+        pen.rectangle([zero + min(share, 0.0) * unit, y, zero + max(share, 0.0) * unit, y + high], fill=colour)
