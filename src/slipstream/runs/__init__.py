@@ -1,0 +1,1 @@
+"""The run directory, checkpoints, the training loop, and several runs at once."""
