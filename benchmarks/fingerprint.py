@@ -20,10 +20,10 @@ def fingerprint(name, devices):
     import jax
     import numpy as np
 
-    from slipstream.experiment.experiment import PRESETS
+    from slipstream.experiment.registry import presets
     from slipstream.runs.train import trainer_of
 
-    trainer = trainer_of(replace(PRESETS[name], devices=devices))
+    trainer = trainer_of(replace(presets()[name], devices=devices))
     chunk, state = trainer.compile(), trainer.start(0)
     for _ in range(2):
         state = chunk(state)[0]
@@ -42,11 +42,11 @@ def main():
     from slipstream.core import device
 
     device.configure(args.devices, any(name.endswith("vision") for name in args.presets))
-    from slipstream.experiment.experiment import PRESETS
+    from slipstream.experiment.registry import presets
 
     known = json.loads(args.file.read_text()) if args.file.exists() else {}
     wrong = 0
-    for name in args.presets or [name for name in PRESETS if not name.endswith("vision")]:
+    for name in args.presets or [name for name in presets() if not name.endswith("vision")]:
         key, now = f"{name}/{args.devices}", fingerprint(name, args.devices)
         if args.check:
             same = known.get(key) == now

@@ -63,14 +63,14 @@ def ours_racer():
 
 def crazyflow():
     import jax
-    from crazyflow.control import Control
+    from crazyflow.control import ControlMode
     from crazyflow.sim import Dynamics, Sim
     from crazyflow.sim.integration import Integrator
 
     sim = Sim(
         n_worlds=WORLDS,
         dynamics=Dynamics("first_principles"),
-        control=Control("rotor_vel"),
+        control=ControlMode("rotor_vel"),
         integrator=Integrator("euler"),
         freq=round(1 / CRAZYFLIE_DT),
     )

@@ -27,14 +27,14 @@ def px4(seconds):
     from slipstream.core import device
 
     device.configure(1)
-    from slipstream.core.rng import Chance
+    from slipstream.core.rng import Rng
     from slipstream.dynamics.quadrotor import iris
     from slipstream.evaluate.excitation import FreeFlight
     from slipstream.plants.px4 import Px4Plant
     from slipstream.plants.px4.sensors import RATE
 
     task, plant = FreeFlight(iris, control_rate=5), Px4Plant(instances=2)
-    states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(2))
+    states = jax.vmap(lambda k: task.reset(Rng.from_seed(0, k)))(jnp.arange(2))
     plant.adapt(task)
     try:
         plant.start(task, states)

@@ -12,7 +12,7 @@ from slipstream.core import device
 from slipstream.report import charts
 from slipstream.sensors.camera import SIZES
 
-USUAL = {"cameras": 32, "width": 80, "height": 80, "count": 32}
+DEFAULT_EPISODES = {"cameras": 32, "width": 80, "height": 80, "count": 32}
 ROWS = {
     "cameras": [{"cameras": n} for n in (1, 4, 16, 32, 64, 256)],
     "shapes": [{"count": n} for n in (8, 16, 32, 64, 128)],
@@ -28,7 +28,7 @@ def main(target: Path) -> None:
     for name, some in ROWS.items():
         xs, ys = [], []
         for change in some:
-            wanted = USUAL | change
+            wanted = DEFAULT_EPISODES | change
             got = bench.render(**wanted)
             rate = got["megapixels_per_cpu_second"]
             picture = f"{got['width']} x {got['height']}"

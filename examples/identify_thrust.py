@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from slipstream.core.geometry import Quat, Vec3
-from slipstream.dynamics.quadrotor import Rotors, Variation, racer
+from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, racer
 
 ZERO = Vec3(0.0, 0.0, 0.0)
 STEPS, DT = 200, 0.005
@@ -13,10 +13,10 @@ STEPS, DT = 200, 0.005
 def heights(thrust):
     """Height over time of a vehicle whose rotors give `thrust` times what the drawing says."""
     speeds = Rotors(*[jnp.float32(racer.hover_speed * 1.05)] * 4)
-    start = jax.tree.map(jnp.float32, racer.at(Vec3(0.0, 0.0, 1.0), Quat(1.0, 0.0, 0.0, 0.0), ZERO, ZERO))
+    start = jax.tree.map(jnp.float32, racer.hovering(Vec3(0.0, 0.0, 1.0), Quat(1.0, 0.0, 0.0, 0.0), ZERO, ZERO))
 
     def step(flight, _):
-        flight = racer.step(flight, speeds, None, Variation(thrust=thrust), DT)
+        flight = racer.step(flight, speeds, None, PhysicsRandomization(thrust=thrust), DT)
         return flight, flight.position.z
 
     return jax.lax.scan(step, start, length=STEPS)[1]

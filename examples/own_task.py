@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from slipstream.core import device
 from slipstream.core.geometry import Vec2
-from slipstream.core.task import Box, Spec, State
+from slipstream.core.spaces import Box
+from slipstream.core.task import Spec, State
 from slipstream.learn.compiled import Trainer
 from slipstream.learn.ppo import Ppo
 
@@ -18,11 +19,11 @@ class Parking:
 
     spec = Spec(observation=4, action=Box(2), control_dt=0.1)
 
-    def reset(self, chance):
-        x, chance = chance.uniform(-5.0, 5.0)
-        y, chance = chance.uniform(-5.0, 5.0)
+    def reset(self, rng):
+        x, rng = rng.uniform(-5.0, 5.0)
+        y, rng = rng.uniform(-5.0, 5.0)
         body, off, zero = (Vec2(x, y), Vec2(0.0 * x, 0.0 * x)), jnp.bool_(False), jnp.float32(0.0)
-        return State(None, body, zero, chance, jnp.int32(0), zero, off, off)
+        return State(None, body, zero, rng, jnp.int32(0), zero, off, off)
 
     def step(self, state, action):
         place, velocity = state.body
@@ -36,7 +37,7 @@ class Parking:
         place, velocity = state.body
         return jnp.stack([place.x, place.y, velocity.x, velocity.y])
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"success": (state.progress < 0.3).astype(jnp.float32), "distance": state.progress}
 
 

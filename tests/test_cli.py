@@ -110,7 +110,7 @@ def test_an_episode_on_disk_is_the_flight_it_records(place):
         speed = np.linalg.norm(velocity, axis=1)
         slack = episode.control_dt * np.maximum(speed[1:], speed[:-1]) + 0.01
         assert (moved <= slack).all()
-        assert episode.scenery["gates"].shape == (7, 5)
+        assert episode.world_record["gates"].shape == (7, 5)
 
 
 def test_the_film_is_h264_that_a_browser_plays(place):

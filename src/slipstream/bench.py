@@ -21,17 +21,18 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from .core import device
 from .core.geometry import Quat, Vec3
-from .core.rng import Chance
-from .core.task import Box, Env, Spec
-from .dynamics.quadrotor import Flight, Quadrotor, Rotors, Variation, racer
+from .core.rng import Rng
+from .core.spaces import Box
+from .core.task import Spec, Task
+from .dynamics.quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState, Rotors, racer
 from .experiment.experiment import PRESETS, TASKS, Experiment
 from .learn.ppo import Ppo, explore
-from .learn.rollout import WINDOW, advanced, in_blocks, rollout, with_restarts
+from .learn.rollout import RESTART_WINDOW, advance_worlds, in_blocks, rollout, with_restarts
 from .policy.actor_critic import ActorCritic
 from .runs.profile import Looks
 from .runs.train import trainer_of
 from .sensors.camera import Camera, View
-from .sensors.scene import Colour, Ground, Scene, daylight, shapes
+from .sensors.scene import Color, Ground, Scene, daylight, shapes
 from .tasks.racing import Racing
 
 REPEATS = 5
@@ -51,85 +52,85 @@ def timed(work: Callable[[], Any], repeats: int = REPEATS) -> tuple[float, float
     return min(walls), min(cpus)
 
 
-def random_action(spec: Spec, chance: Chance) -> tuple[Any, Chance]:
+def random_action(spec: Spec, rng: Rng) -> tuple[Any, Rng]:
     """An action of the space for one agent, evenly drawn."""
     if isinstance(spec.action, Box):
         parts = []
         while len(parts) < spec.action.size:
             # Four numbers of 8 bits a word: what is measured is the step, not the generator.
-            word, chance = chance.word()
+            word, rng = rng.bits()
             four = [((word >> shift) & 0xFF).astype(jnp.int32).astype(jnp.float32) for shift in (0, 8, 16, 24)]
             parts += [byte * (2.0 / 255.0) - 1.0 for byte in four]
         parts = parts[: spec.action.size]
-        return jnp.stack(jax.lax.optimization_barrier(parts)), chance
+        return jnp.stack(jax.lax.optimization_barrier(parts)), rng
     choices = spec.action.choices
     if isinstance(choices, int):
-        return chance.integer(choices)
+        return rng.integer(choices)
     actions = []
     for count in choices:
-        action, chance = chance.integer(count)
+        action, rng = rng.integer(count)
         actions.append(action)
-    return jnp.stack(actions), chance
+    return jnp.stack(actions), rng
 
 
-def stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
+def stepping(task: Task[Any], states: Any, rngs: Rng, steps: int, observe: bool) -> tuple[Any, Any]:
     """Random actions for `steps` steps, every step observed: the states and last observations, in blocks."""
-    step = partial(_stepping, env, steps=steps, observe=observe)
-    return in_blocks(step, states, chances, agents=env.spec.agents)
+    step = partial(_stepping, task, steps=steps, observe=observe)
+    return in_blocks(step, states, rngs, agents=task.spec.agents)
 
 
-def _stepping(env: Env[Any], states: Any, chances: Chance, steps: int, observe: bool) -> tuple[Any, Any]:
-    agents = env.spec.agents
-    draw = jax.vmap(partial(random_action, env.spec))
+def _stepping(task: Task[Any], states: Any, rngs: Rng, steps: int, observe: bool) -> tuple[Any, Any]:
+    agents = task.spec.agents
+    draw = jax.vmap(partial(random_action, task.spec))
     draw = jax.vmap(draw) if agents > 1 else draw
 
     # Worlds last, so that each feature is a contiguous row.
-    look = jax.vmap(env.observe, out_axes=-1)
+    look = jax.vmap(task.observe, out_axes=-1)
 
     def tick(fresh: Any, carry: Any) -> tuple[Any, None]:
-        states, stale, (chances, seen) = carry
-        action, chances = draw(chances)
-        states, stale = advanced(env, states, action, fresh, stale)
-        return (states, stale, (chances, look(states) if observe else seen)), None
+        states, stale, (rngs, seen) = carry
+        action, rngs = draw(rngs)
+        states, stale = advance_worlds(task, states, action, fresh, stale)
+        return (states, stale, (rngs, look(states) if observe else seen)), None
 
     # Only its shape counts: to compute it here would compile the observation twice.
     seen = jnp.zeros(jax.eval_shape(look, states).shape if observe else 1)
-    (states, (_, seen)), _ = with_restarts(env, tick, states, (chances, seen), steps)
+    (states, (_, seen)), _ = with_restarts(task, tick, states, (rngs, seen), steps)
     return states, seen
 
 
-def worlds_of(env: Env[Any], indices: Any) -> tuple[Any, Chance]:
+def worlds_of(task: Task[Any], indices: Any) -> tuple[Any, Rng]:
     """Fresh worlds and the generators of their random actions."""
-    own = jax.vmap(partial(Chance.of, 7))
-    agents = env.spec.agents
-    chances = own(indices) if agents == 1 else jax.vmap(own)(indices[:, None] * agents + jnp.arange(agents))
-    return jax.vmap(lambda i: env.reset(Chance.of(0, i)))(indices), chances
+    own = jax.vmap(partial(Rng.from_seed, 7))
+    agents = task.spec.agents
+    rngs = own(indices) if agents == 1 else jax.vmap(own)(indices[:, None] * agents + jnp.arange(agents))
+    return jax.vmap(lambda i: task.reset(Rng.from_seed(0, i)))(indices), rngs
 
 
-def sim_rate(env: Env[Any], worlds: int, steps: int, observe: bool = True) -> tuple[float, float]:
+def sim_rate(task: Task[Any], worlds: int, steps: int, observe: bool = True) -> tuple[float, float]:
     """Steps of all agents a second and a CPU-second, on all devices."""
     mesh = device.mesh()
     if worlds % mesh.size:
         raise ValueError(f"{worlds} worlds do not divide over {mesh.size} devices")
 
     def work(indices: Any) -> Any:
-        return stepping(env, *worlds_of(env, indices), steps, observe)
+        return stepping(task, *worlds_of(task, indices), steps, observe)
 
     spec = PartitionSpec(device.AXIS)
     program = jax.jit(jax.shard_map(work, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
     indices = jnp.arange(worlds)
     jax.block_until_ready(program(indices))
     wall, cpu = timed(lambda: program(indices), 4 * REPEATS)
-    done = worlds * steps * env.spec.agents
+    done = worlds * steps * task.spec.agents
     return done / wall, done / cpu
 
 
 def sim(task: str, worlds: int, say: Say) -> dict[str, Any]:
     """The whole step of a task, and its dynamics beside the C++ limit."""
-    env = TASKS[task]()
-    agents = env.spec.agents
-    steps = max(2, 2_000_000 // (worlds * agents) // WINDOW) * WINDOW
-    rate, cpu_rate = sim_rate(env, worlds, steps)
+    task = TASKS[task]()
+    agents = task.spec.agents
+    steps = max(2, 2_000_000 // (worlds * agents) // RESTART_WINDOW) * RESTART_WINDOW
+    rate, cpu_rate = sim_rate(task, worlds, steps)
     result: dict[str, Any] = {
         "task": task,
         "worlds": worlds,
@@ -138,7 +139,7 @@ def sim(task: str, worlds: int, say: Say) -> dict[str, Any]:
         "steps_per_second": round(rate),
         "steps_per_cpu_second": round(cpu_rate),
     }
-    return result | limit_ratio(worlds, say) if isinstance(env, Racing) else result
+    return result | limit_ratio(worlds, say) if isinstance(task, Racing) else result
 
 
 def limit_ratio(worlds: int, say: Say) -> dict[str, Any]:
@@ -180,7 +181,7 @@ def run_limit(binary: Path, v: Quadrotor, worlds: int, steps: int) -> tuple[floa
 
 def dynamics_program(
     vehicle: Quadrotor, worlds: int, dt: float = 0.0025, substeps: int = 4
-) -> Callable[[int], tuple[Any, Flight, Rotors]]:
+) -> Callable[[int], tuple[Any, QuadrotorState, Rotors]]:
     """The vehicle alone, by default four substeps of 2.5 ms a step, each world with a command of its own."""
     number = np.arange(worlds)
 
@@ -190,7 +191,7 @@ def dynamics_program(
     targets = Rotors(
         *(jnp.asarray(vehicle.hover_speed * (1.0 + 1e-3 * (number * k % 7)), jnp.float32) for k in range(1, 5))
     )
-    flight = Flight(
+    flight = QuadrotorState(
         Vec3(full(0.0), full(0.0), full(0.0)),
         Quat(full(1.0), full(0.0), full(0.0), full(0.0)),
         Vec3(full(0.0), full(0.0), full(0.0)),
@@ -198,14 +199,14 @@ def dynamics_program(
         Rotors(*[full(vehicle.hover_speed)] * 4),
     )
 
-    def one(flight: Flight, target: Rotors) -> Flight:
+    def one(flight: QuadrotorState, target: Rotors) -> QuadrotorState:
         for _ in range(substeps):
-            flight = vehicle.step(flight, target, None, Variation(), dt)
+            flight = vehicle.step(flight, target, None, PhysicsRandomization(), dt)
             flight = jax.lax.optimization_barrier(flight)
         return flight
 
-    def make(steps: int) -> tuple[Any, Flight, Rotors]:
-        def many(flight: Flight, targets: Rotors) -> Flight:
+    def make(steps: int) -> tuple[Any, QuadrotorState, Rotors]:
+        def many(flight: QuadrotorState, targets: Rotors) -> QuadrotorState:
             return jax.lax.scan(lambda f, _: (jax.vmap(one)(f, targets), None), flight, length=steps)[0]
 
         return jax.jit(partial(in_blocks, many)), flight, targets
@@ -243,7 +244,7 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
         train, metrics, _ = chunk(train)
         looks.take(min(walls))
         jax.block_until_ready(metrics)
-    samples = experiment.learner.samples * trainer.chunk_length * trainer.seeds * experiment.task.spec.agents
+    samples = experiment.learner.steps_per_update * trainer.chunk_length * trainer.seeds * experiment.task.spec.agents
     return {
         "samples_per_second": round(samples / min(walls)),
         "samples_per_cpu_second": round(samples / min(cpus)),
@@ -254,27 +255,27 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
     }
 
 
-def act(preset: str, worlds: int, sight: str = "", pixels: int = 0) -> dict[str, Any]:
+def act(preset: str, worlds: int, image_features: str = "", pixels: int = 0) -> dict[str, Any]:
     """A fresh policy acting in a preset's task, with its camera if it has one; nothing is learned."""
     experiment, mesh = PRESETS[preset], device.mesh()
-    env, learner = experiment.task, experiment.learner
-    if sight:
-        env = replace(env, sight=sight)
+    task, learner = experiment.task, experiment.learner
+    if image_features:
+        task = replace(task, image_features=image_features)
     if pixels:
-        env = replace(env, pixels=pixels)
+        task = replace(task, pixels=pixels)
     if worlds % mesh.size:
         raise ValueError(f"{worlds} worlds do not divide over {mesh.size} devices")
     if not isinstance(learner, Ppo):
         raise ValueError(f"'{preset}' is not learned by ppo, and only its policies are measured alone; try bench train")
-    policy = ActorCritic.init(jax.random.key(0), env.spec, learner.hidden, learner.activation)
-    see = policy.see if env.spec.frame else None
-    steps = 64 // env.spec.interval * env.spec.interval
+    policy = ActorCritic.init(jax.random.key(0), task.spec, learner.hidden, learner.activation)
+    see = policy.encode if task.spec.image_shape else None
+    steps = 64 // task.spec.image_interval * task.spec.image_interval
 
     def acting(indices: Any) -> Any:
-        states, chances = worlds_of(env, indices)
-        states, _, moments, _, seen = rollout(env, partial(explore, policy), states, chances, steps, see)
+        states, rngs = worlds_of(task, indices)
+        states, _, transitions, _, seen = rollout(task, partial(explore, policy), states, rngs, steps, see)
         # All is written; what is handed out is only the last of it.
-        return states.reward, jax.tree.map(lambda x: x[-1], (moments, seen))
+        return states.reward, jax.tree.map(lambda x: x[-1], (transitions, seen))
 
     spec = PartitionSpec(device.AXIS)
     mapped = jax.shard_map(acting, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
@@ -284,12 +285,12 @@ def act(preset: str, worlds: int, sight: str = "", pixels: int = 0) -> dict[str,
     compiling = time.perf_counter() - began
     jax.block_until_ready(program(indices))
     wall, cpu = timed(lambda: program(indices), 2 * REPEATS)
-    agents = worlds * env.spec.agents
+    agents = worlds * task.spec.agents
     return {
         "preset": preset,
         "agents": agents,
-        "picture": env.spec.frame,
-        "interval": env.spec.interval,
+        "picture": task.spec.image_shape,
+        "interval": task.spec.image_interval,
         "devices": mesh.size,
         "steps_per_second": round(agents * steps / wall),
         "steps_per_cpu_second": round(agents * steps / cpu),
@@ -315,7 +316,7 @@ def arena(count: int, cameras: int) -> tuple[Scene, View]:
         ]
 
     each = max(count // 8, 1)
-    green = Ground(jnp.float32(0.0), jnp.float32(1.0), Colour(0.3, 0.5, 0.3), Colour(0.4, 0.6, 0.4))
+    green = Ground(jnp.float32(0.0), jnp.float32(1.0), Color(0.3, 0.5, 0.3), Color(0.4, 0.6, 0.4))
     scene = Scene(
         **daylight(),
         ground=jax.tree.map(jnp.float32, green),
@@ -368,13 +369,13 @@ def render(cameras: int, width: int, height: int, count: int) -> dict[str, Any]:
 def memory(preset: str, worlds: int, say: Say) -> dict[str, Any]:
     """What a world holds, and the peak of a process that trains that many of them."""
     experiment = PRESETS[preset]
-    size = jax.eval_shape(lambda: experiment.task.reset(Chance.of(0, 0)))
+    size = jax.eval_shape(lambda: experiment.task.reset(Rng.from_seed(0, 0)))
     bytes_per_world = sum(np.dtype(leaf.dtype).itemsize * leaf.size for leaf in jax.tree.leaves(size))
     # A process of its own: the peak of this one has seen other things.
     import sys
 
     learner = replace(experiment.learner, worlds=worlds)
-    wanted = replace(experiment, learner=learner, steps=learner.samples)
+    wanted = replace(experiment, learner=learner, steps=learner.steps_per_update)
     code = (
         "import json, sys, resource\n"
         "from slipstream.core import device\n"
@@ -391,7 +392,7 @@ def memory(preset: str, worlds: int, say: Say) -> dict[str, Any]:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, json.dumps(wanted.as_dict())],
-        capture_output=True, text=True, check=False, env=os.environ,
+        capture_output=True, text=True, check=False, task=os.environ,
     )  # fmt: skip
     if done.returncode or not re.fullmatch(r"\d+", done.stdout.strip()):
         raise ValueError(f"{worlds} worlds cannot be trained: {done.stderr.strip().splitlines()[-1:]}")

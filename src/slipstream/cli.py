@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from . import __version__
-from .core.errors import nearest
+from .core.errors import suggest
 from .plants.settings import PlantSettings
 
 USAGE = """usage: slipstream COMMAND [options]
@@ -64,7 +64,7 @@ def preset_of(words: list[str], command: str) -> tuple[str, list[str]]:
 
     if words and not words[0].startswith("-"):
         if words[0] not in PRESETS and not words[0].endswith(".json"):
-            raise RequestError(f"there is no preset '{words[0]}'{nearest(words[0], PRESETS)}")
+            raise RequestError(f"there is no preset '{words[0]}'{suggest(words[0], PRESETS)}")
         return words[0], words[1:]
     if any(word in ("-h", "--help") for word in words):
         return next(iter(PRESETS)), words
@@ -164,7 +164,7 @@ def check(experiment: Any) -> None:
 
 def sees(experiment: Any) -> bool:
     """Whether its agents have cameras."""
-    return experiment.task.spec.frame is not None
+    return experiment.task.spec.image_shape is not None
 
 
 def configure(devices: int = 0, pictures: bool = False) -> None:
@@ -272,7 +272,7 @@ def evaluate(request: Evaluate) -> dict[str, Any]:
     from .progress import Count
 
     if request.plant not in PLANTS:
-        raise RequestError(f"there is no plant '{request.plant}'{nearest(request.plant, PLANTS)}")
+        raise RequestError(f"there is no plant '{request.plant}'{suggest(request.plant, PLANTS)}")
     if request.episodes is not None and request.episodes < 1:
         raise RequestError("--episodes must be at least 1")
     with Count(f"{request.plant} plant", request.episodes or 1) as count:
@@ -410,7 +410,7 @@ class FitRequest:
 
 def command_fit(words: list[str]) -> int:
     request = parse(FitRequest, words, "fit")
-    if request.flights < 4 or request.seconds < 1.0:
+    if request.vehicle_states < 4 or request.seconds < 1.0:
         raise RequestError("a fit needs at least 4 flights of 1 s")
     base = named(request.preset)
     source = request.log.stem if request.log else request.plant
@@ -424,13 +424,13 @@ def command_fit(words: list[str]) -> int:
 
     known = ["cascade", *(name for name in PLANTS if name != "fast")]
     if request.log is None and request.plant not in known:
-        raise RequestError(f"there is no plant '{request.plant}' to fit to{nearest(request.plant, known)}")
+        raise RequestError(f"there is no plant '{request.plant}' to fit to{suggest(request.plant, known)}")
     plant = None
     if request.log is None and request.plant != "cascade":
         plant = PLANTS[request.plant](request.settings)
     with Count("fit", 1) as count:
         experiment, found = tuned(
-            base, plant, request.log, request.flights, request.seconds, request.seed, request.settings.gains,
+            base, plant, request.log, request.vehicle_states, request.seconds, request.seed, request.settings.gains,
             watch=count.tell,
         )  # fmt: skip
     write(out, experiment, found)
@@ -479,7 +479,7 @@ def command_parity(words: list[str]) -> int:
     plants = [name.strip() for name in request.plants.split(",") if name.strip()]
     for name in plants:
         if name not in PLANTS:
-            raise RequestError(f"there is no plant '{name}'{nearest(name, PLANTS)}")
+            raise RequestError(f"there is no plant '{name}'{suggest(name, PLANTS)}")
     if len(plants) < 2 or len(set(plants)) < len(plants):
         raise RequestError("parity needs at least two different plants")
     if request.episodes is not None and request.episodes < 1:
@@ -527,11 +527,11 @@ def command_compare(words: list[str]) -> int:
     from .runs.run import Run
 
     if request.name not in COMPARISONS:
-        raise RequestError(f"there is no comparison '{request.name}'{nearest(request.name, COMPARISONS)}")
+        raise RequestError(f"there is no comparison '{request.name}'{suggest(request.name, COMPARISONS)}")
     agents = [name.strip() for name in request.agents.split(",") if name.strip()] or COMPARISONS[request.name]
     for name in agents:
         if name not in COMPARISONS[request.name]:
-            raise RequestError(f"'{name}' is not compared here{nearest(name, COMPARISONS[request.name])}")
+            raise RequestError(f"'{name}' is not compared here{suggest(name, COMPARISONS[request.name])}")
     if request.seeds < 1 or request.episodes < 1 or min(request.steps, request.jobs) < 0:
         raise RequestError("--seeds and --episodes must be at least 1, --steps and --jobs not negative")
     folder = request.folder or Path("runs") / f"compare-{request.name}"
@@ -602,10 +602,15 @@ def completed_alone(folder: Path, episodes: int, with_scripts: Path) -> int:
 
 def scored_already(run: Any, episodes: int, scripts: bool) -> bool:
     """Whether the newest policy of a run, and if wanted the scripts, went through so many worlds no training had."""
-    from .evaluate.episode import UNSEEN
+    from .evaluate.episode import EVALUATION_SEED_OFFSET
 
     found = run.summaries().get("fast", {})
-    wanted = {"episodes": episodes, "checkpoint": (run.steps or [0])[-1], "seed": UNSEEN, "policy": "average"}
+    wanted = {
+        "episodes": episodes,
+        "checkpoint": (run.steps or [0])[-1],
+        "seed": EVALUATION_SEED_OFFSET,
+        "policy": "average",
+    }
     same = {name: found.get(name) for name in wanted} == wanted
     return trained_already(run) and same and ("baselines" in found or not scripts)
 
@@ -620,10 +625,10 @@ def completed(run: Any, episodes: int, scripts: bool) -> bool:
     """Train what is left of a run, if any, and score it unless that was done; false if a person stopped it."""
     if not trained_already(run) and not train(run, bool(run.steps))["finished"]:
         return False
-    from .evaluate.episode import UNSEEN
+    from .evaluate.episode import EVALUATION_SEED_OFFSET
 
     if not scored_already(run, episodes, scripts):
-        evaluate(Evaluate(run.folder, episodes=episodes, seed=UNSEEN, scripts=scripts))
+        evaluate(Evaluate(run.folder, episodes=episodes, seed=EVALUATION_SEED_OFFSET, scripts=scripts))
     return True
 
 
@@ -659,9 +664,9 @@ def command_bench(words: list[str]) -> int:
     from .experiment.experiment import PRESETS, TASKS
 
     if request.task not in TASKS:
-        raise RequestError(f"there is no task '{request.task}'{nearest(request.task, TASKS)}")
+        raise RequestError(f"there is no task '{request.task}'{suggest(request.task, TASKS)}")
     if request.preset not in PRESETS:
-        raise RequestError(f"there is no preset '{request.preset}'{nearest(request.preset, PRESETS)}")
+        raise RequestError(f"there is no preset '{request.preset}'{suggest(request.preset, PRESETS)}")
     for name in ("cameras", "width", "height", "shapes"):
         if getattr(request, name) < 1:
             raise RequestError(f"--{name} must be at least 1")
@@ -712,7 +717,7 @@ def command_list(words: list[str]) -> int:
     configure()
     import jax
 
-    from .dynamics.control_modes import CONTROLS
+    from .dynamics.control_modes import CONTROL_MODES
     from .dynamics.quadrotor import VEHICLES
     from .evaluate.episode import PLANTS
     from .experiment.experiment import LEARNERS, PRESETS, TASKS, name_of
@@ -729,14 +734,14 @@ def command_list(words: list[str]) -> int:
         "tracks": list(TRACKS),
         "missions": list(MISSIONS),
         "vehicles": list(VEHICLES),
-        "actions": list(CONTROLS),
+        "actions": list(CONTROL_MODES),
         "devices": devices,
     }
 
     def words_for() -> None:
         for name, preset in PRESETS.items():
             steps, learner = brief(preset.steps * agents_of(preset.task)), name_of(LEARNERS, preset.learner)
-            print(f"preset     {name:20} {preset.task.about}; {learner}, {steps} steps")
+            print(f"preset     {name:20} {preset.task.description}; {learner}, {steps} steps")
         for name in ("tasks", "algorithms", "plants", "tracks", "missions", "vehicles", "actions", "devices"):
             print(f"{name:10} {', '.join(result[name])}")
 
@@ -787,7 +792,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"slipstream {__version__}")
         return 0
     if words[0] not in COMMANDS:
-        say(f"slipstream: there is no command '{words[0]}'{nearest(words[0], COMMANDS)}")
+        say(f"slipstream: there is no command '{words[0]}'{suggest(words[0], COMMANDS)}")
         return 2
     return guarded(COMMANDS[words[0]], words[1:])
 

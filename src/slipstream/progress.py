@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from .runs.train import Look
+from .runs.train import TrainingStatus
 
 
 def brief(number: float) -> str:
@@ -28,7 +28,7 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def told(look: Look) -> str:
+def told(look: TrainingStatus) -> str:
     """What a person wants to know while waiting."""
     metrics = look.metrics
     parts = [f"{brief(look.rate)} steps/s", f"reward {metrics.get('reward', math.nan):+.3f}"]
@@ -74,7 +74,7 @@ class Bar(Live):
         self.task = self.progress.add_task(name, total=1.0, tell="starting")
         self.told = time.monotonic()
 
-    def look(self, look: Look) -> None:
+    def look(self, look: TrainingStatus) -> None:
         text = f"{told(look)} · {clock(look.left)} left"
         if self.live:
             self.progress.update(self.task, completed=look.step / look.steps, tell=text)

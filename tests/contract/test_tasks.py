@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from slipstream.bench import random_action
-from slipstream.core.rng import Chance
-from slipstream.core.task import Box, Discrete, Env, MultiDiscrete, Seeing, Telling, advance
+from slipstream.core.rng import Rng
+from slipstream.core.spaces import Box, Discrete, MultiDiscrete
+from slipstream.core.task import CameraTask, PrivilegedTask, Task, advance
 from slipstream.experiment.experiment import PRESETS
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import Racing
@@ -43,26 +44,26 @@ TASKS = {
 
 
 @pytest.fixture(params=TASKS.values(), ids=TASKS.keys(), scope="module")
-def env(request):
+def task(request):
     return request.param
 
 
 WORLDS, STEPS = 16, 1000
 
 
-def rolled(env, seed=0):
+def rolled(task, seed=0):
     """States after random actions, and whether everything stayed finite."""
-    return player(env)(jnp.arange(WORLDS), jnp.uint32(seed))
+    return player(task)(jnp.arange(WORLDS), jnp.uint32(seed))
 
 
 @lru_cache(maxsize=2)
-def player(env):
+def player(task):
     """The program that plays, compiled once for a task."""
-    draw = partial(random_action, env.spec)
-    agents = env.spec.agents
+    draw = partial(random_action, task.spec)
+    agents = task.spec.agents
 
     def play(world, seed):
-        own = Chance.of(99, world)
+        own = Rng.from_seed(99, world)
 
         def tick(carry, _):
             state, own = carry
@@ -71,68 +72,68 @@ def player(env):
             else:
                 streams = jax.vmap(own.fork)(jnp.arange(agents))
                 action, _ = jax.vmap(draw)(streams)
-                _, own = own.word()
-            after = advance(env, state, action)
-            seen = env.observe(after)
+                _, own = own.bits()
+            after = advance(task, state, action)
+            seen = task.observe(after)
             fine = jnp.all(jnp.isfinite(seen)) & jnp.all(jnp.isfinite(after.reward))
             return (after, own), (fine, state.ended, after.step)
 
-        return jax.lax.scan(tick, (env.reset(Chance.of(seed, world)), own), length=STEPS)
+        return jax.lax.scan(tick, (task.reset(Rng.from_seed(seed, world)), own), length=STEPS)
 
     return jax.jit(jax.vmap(play, in_axes=(0, None)))
 
 
-def test_a_task_is_what_its_spec_says(env):
-    assert isinstance(env, Env)
-    spec, state = env.spec, jax.eval_shape(env.reset, Chance.of(0, 0))
+def test_a_task_is_what_its_spec_says(task):
+    assert isinstance(task, Task)
+    spec, state = task.spec, jax.eval_shape(task.reset, Rng.from_seed(0, 0))
     shape = (spec.agents,) if spec.agents > 1 else ()
-    assert jax.eval_shape(env.observe, state).shape == (*shape, spec.observation)
+    assert jax.eval_shape(task.observe, state).shape == (*shape, spec.observation)
     assert state.reward.shape == state.terminated.shape == state.truncated.shape == shape
     assert isinstance(spec.action, Box | Discrete | MultiDiscrete)
-    for figure in jax.eval_shape(env.figures, state).values():
+    for figure in jax.eval_shape(task.episode_metrics, state).values():
         assert figure.shape == shape
 
 
-def test_a_task_with_a_camera_gives_the_picture_its_spec_says(env):
-    if env.spec.frame is None:
+def test_a_task_with_a_camera_gives_the_picture_its_spec_says(task):
+    if task.spec.image_shape is None:
         return
-    assert isinstance(env, Seeing)
-    height, width, channels = env.spec.frame
-    picture = jax.eval_shape(env.picture, jax.eval_shape(env.reset, Chance.of(0, 0)))
-    assert picture.shape == ((env.spec.agents,) if env.spec.agents > 1 else ()) + (height, width)
+    assert isinstance(task, CameraTask)
+    height, width, channels = task.spec.image_shape
+    picture = jax.eval_shape(task.image, jax.eval_shape(task.reset, Rng.from_seed(0, 0)))
+    assert picture.shape == ((task.spec.agents,) if task.spec.agents > 1 else ()) + (height, width)
     assert picture.dtype == (jnp.uint32 if channels == 3 else jnp.uint8)
 
 
-def test_a_task_that_tells_a_critic_more_tells_as_much_as_its_spec_says(env):
-    if not env.spec.insight:
+def test_a_task_that_tells_a_critic_more_tells_as_much_as_its_spec_says(task):
+    if not task.spec.privileged_observation:
         return
-    assert isinstance(env, Telling)
-    told = jax.eval_shape(env.insight, jax.eval_shape(env.reset, Chance.of(0, 0)))
-    assert told.shape == ((env.spec.agents,) if env.spec.agents > 1 else ()) + (env.spec.insight,)
+    assert isinstance(task, PrivilegedTask)
+    told = jax.eval_shape(task.privileged_observation, jax.eval_shape(task.reset, Rng.from_seed(0, 0)))
+    assert told.shape == ((task.spec.agents,) if task.spec.agents > 1 else ()) + (task.spec.privileged_observation,)
 
 
-def test_a_step_keeps_the_shape_of_a_state(env):
-    draw = partial(random_action, env.spec)
-    state = env.reset(Chance.of(0, 0))
-    if env.spec.agents == 1:
-        action, _ = draw(Chance.of(0, 0))
+def test_a_step_keeps_the_shape_of_a_state(task):
+    draw = partial(random_action, task.spec)
+    state = task.reset(Rng.from_seed(0, 0))
+    if task.spec.agents == 1:
+        action, _ = draw(Rng.from_seed(0, 0))
     else:
-        action, _ = jax.vmap(draw)(jax.vmap(lambda w: Chance.of(0, w))(jnp.arange(env.spec.agents)))
+        action, _ = jax.vmap(draw)(jax.vmap(lambda w: Rng.from_seed(0, w))(jnp.arange(task.spec.agents)))
     before = jax.eval_shape(lambda: state)
-    after = jax.eval_shape(env.step, state, action)
+    after = jax.eval_shape(task.step, state, action)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), before) == jax.tree.map(lambda x: (x.shape, x.dtype), after)
 
 
-def test_a_thousand_random_steps_stay_finite_and_worlds_restart(env):
-    _, (fine, ended, step) = rolled(env)
+def test_a_thousand_random_steps_stay_finite_and_worlds_restart(task):
+    _, (fine, ended, step) = rolled(task)
     assert bool(fine.all())
     assert int(ended.sum()) > 0
     over = np.asarray(ended).reshape(WORLDS, STEPS, -1).all(axis=-1)
     assert (np.asarray(step)[over] == 0).all()
 
 
-def test_the_same_seed_gives_the_same_episode_and_another_seed_another(env):
-    first, second, other = (rolled(env, seed)[0] for seed in (3, 3, 4))
+def test_the_same_seed_gives_the_same_episode_and_another_seed_another(task):
+    first, second, other = (rolled(task, seed)[0] for seed in (3, 3, 4))
     same = jax.tree.map(lambda a, b: bool(jnp.array_equal(a, b)), first, second)
     assert all(jax.tree.leaves(same))
     places = (jax.tree.leaves(roll[0].body)[0] for roll in (first, other))

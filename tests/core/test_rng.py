@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.core.rng import Chance, bell, gaussian, mix
+from slipstream.core.rng import Rng, approx_gaussian, gaussian, mix
 
 WORLDS, DRAWS = 2048, 256
 
@@ -12,11 +12,11 @@ def drawn(method, seed=0, worlds=WORLDS, draws=DRAWS):
     """Numbers by world and draw."""
 
     def stream(world):
-        def draw(chance, _):
-            number, chance = getattr(chance, method)()
-            return chance, number
+        def draw(rng, _):
+            number, rng = getattr(rng, method)()
+            return rng, number
 
-        return jax.lax.scan(draw, Chance.of(seed, world), length=draws)[1]
+        return jax.lax.scan(draw, Rng.from_seed(seed, world), length=draws)[1]
 
     return np.asarray(jax.jit(jax.vmap(stream))(jnp.arange(worlds)))
 
@@ -75,7 +75,7 @@ def test_the_extreme_words_give_finite_normal_numbers():
 
 
 def test_no_two_worlds_of_a_run_share_a_stream():
-    streams = np.asarray(jax.vmap(lambda w: Chance.of(3, w).stream)(jnp.arange(1 << 18)))
+    streams = np.asarray(jax.vmap(lambda w: Rng.from_seed(3, w).stream)(jnp.arange(1 << 18)))
     assert len(np.unique(streams)) == 1 << 18
 
 
@@ -93,14 +93,14 @@ def test_different_seeds_give_different_worlds():
 
 def test_forks_of_one_branch_do_not_overlap_after_further_draws():
     def numbers(world):
-        chance, rows = Chance.of(5, world), []
+        rng, rows = Rng.from_seed(5, world), []
         for _ in range(4):
-            own, row = chance.fork(3), []
+            own, row = rng.fork(3), []
             for _ in range(4):
                 number, own = own.uniform()
                 row.append(number)
             rows.append(jnp.stack(row))
-            chance = chance.word()[1]
+            rng = rng.bits()[1]
         return jnp.stack(rows).reshape(-1)
 
     drawn = np.asarray(jax.vmap(numbers)(jnp.arange(4000)))
@@ -110,8 +110,8 @@ def test_forks_of_one_branch_do_not_overlap_after_further_draws():
 
 def test_a_fork_is_independent_of_its_stem():
     def pair(world):
-        chance = Chance.of(0, world)
-        return chance.uniform()[0], chance.fork(1).uniform()[0], chance.fork(2).uniform()[0]
+        rng = Rng.from_seed(0, world)
+        return rng.uniform()[0], rng.fork(1).uniform()[0], rng.fork(2).uniform()[0]
 
     a, b, c = (np.asarray(x) - 0.5 for x in jax.vmap(pair)(jnp.arange(65_536)))
     for x, y in ((a, b), (a, c), (b, c)):
@@ -119,7 +119,7 @@ def test_a_fork_is_independent_of_its_stem():
 
 
 def test_integers_cover_their_range_evenly():
-    numbers = np.asarray(jax.vmap(lambda w: Chance.of(0, w).integer(7)[0])(jnp.arange(70_000)))
+    numbers = np.asarray(jax.vmap(lambda w: Rng.from_seed(0, w).integer(7)[0])(jnp.arange(70_000)))
     counts = np.bincount(numbers, minlength=7)
     assert len(counts) == 7
     assert np.sum((counts - 10_000) ** 2 / 10_000) < 6 + 5 * np.sqrt(12)
@@ -133,7 +133,7 @@ def test_mixing_changes_half_of_the_bits_when_one_changes():
 
 
 def test_cheap_noise_is_nearly_gaussian():
-    drawn = np.asarray(bell(mix(jnp.arange(200_000, dtype=jnp.uint32))))
+    drawn = np.asarray(approx_gaussian(mix(jnp.arange(200_000, dtype=jnp.uint32))))
     assert abs(drawn.mean()) < 0.01 and abs(drawn.std() - 1.0) < 0.01
     assert abs(np.mean(np.abs(drawn) < 1.0) - 0.683) < 0.02
     assert np.abs(drawn).max() < 3.47
@@ -141,5 +141,5 @@ def test_cheap_noise_is_nearly_gaussian():
 
 @pytest.mark.parametrize("method", ["normal", "noise"])
 def test_the_spread_of_a_gaussian_number_is_the_one_asked_for(method):
-    numbers = np.asarray(jax.vmap(lambda w: getattr(Chance.of(0, w), method)(2.5)[0])(jnp.arange(20_000)))
+    numbers = np.asarray(jax.vmap(lambda w: getattr(Rng.from_seed(0, w), method)(2.5)[0])(jnp.arange(20_000)))
     assert numbers.std() == pytest.approx(2.5, rel=0.02)

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from slipstream.core.rng import Chance
-from slipstream.core.task import Box, Spec, State, advance, prepare
-from slipstream.learn.rollout import advanced, with_restarts
+from slipstream.core.rng import Rng
+from slipstream.core.spaces import Box
+from slipstream.core.task import Spec, State, advance, draw_restart
+from slipstream.learn.rollout import advance_worlds, with_restarts
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,10 @@ class Climb:
     def spec(self):
         return Spec(1, Box(1), 1.0, self.agents)
 
-    def reset(self, chance):
-        start, chance = chance.uniform()
+    def reset(self, rng):
+        start, rng = rng.uniform()
         zero, no = jnp.zeros(self.agents), jnp.zeros(self.agents, bool)
-        return State(start, zero, zero, chance, jnp.int32(0), zero, no, no)
+        return State(start, zero, zero, rng, jnp.int32(0), zero, no, no)
 
     def step(self, state, action):
         height = state.body + action
@@ -35,7 +36,7 @@ class Climb:
     def observe(self, state):
         return state.body[:, None]
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"score": state.body}
 
 
@@ -45,25 +46,25 @@ def gone(state, *actions):
     return state
 
 
-def started():
-    return Climb().reset(Chance.of(0, 0))
+def init_worlds():
+    return Climb().reset(Rng.from_seed(0, 0))
 
 
 def test_an_agent_that_has_ended_waits_without_reward_and_stays_ended_in_its_own_way():
-    top = gone(started(), (3.0, 1.0))
+    top = gone(init_worlds(), (3.0, 1.0))
     assert top.terminated.tolist() == [True, False]
     # Whatever becomes of its body: it has terminated, and has not been truncated as well.
-    fallen = gone(top, (-9.0, 1.0))
-    assert fallen.reward.tolist() == [0.0, 1.0]
-    assert fallen.terminated.tolist() == [True, False]
-    assert fallen.truncated.tolist() == [False, False]
-    lost = gone(started(), (-3.0, 1.0), (9.0, 1.0))
+    linear_schedule = gone(top, (-9.0, 1.0))
+    assert linear_schedule.reward.tolist() == [0.0, 1.0]
+    assert linear_schedule.terminated.tolist() == [True, False]
+    assert linear_schedule.truncated.tolist() == [False, False]
+    lost = gone(init_worlds(), (-3.0, 1.0), (9.0, 1.0))
     assert lost.terminated.tolist() == [False, False]
     assert lost.truncated.tolist() == [True, False]
 
 
 def test_a_world_restarts_on_the_step_after_its_last_agent_has_ended():
-    both = gone(started(), (3.0, 1.0), (0.0, 2.0))
+    both = gone(init_worlds(), (3.0, 1.0), (0.0, 2.0))
     assert both.ended.tolist() == [True, True]
     assert int(both.step) == 2
     fresh = gone(both, (1.0, 1.0))
@@ -74,9 +75,9 @@ def test_a_world_restarts_on_the_step_after_its_last_agent_has_ended():
 
 
 def test_a_start_is_drawn_from_numbers_that_no_step_sees():
-    state = started()
-    start = float(prepare(Climb(), state).state.world)
-    stream, seen = state.chance, []
+    state = init_worlds()
+    start = float(draw_restart(Climb(), state).state.world)
+    stream, seen = state.rng, []
     for _ in range(20):
         number, stream = stream.uniform()
         seen.append(float(number))
@@ -91,48 +92,46 @@ class Islands:
     def spec(self):
         return Spec(1, Box(1), 1.0, 2)
 
-    def reset(self, chance):
-        island, chance = chance.integer(1_000_000)
+    def reset(self, rng):
+        island, rng = rng.integer(1_000_000)
         no = jnp.zeros(2, bool)
-        return State(island, jnp.int32(0), jnp.full(2, island), chance, jnp.zeros(2, jnp.int32), jnp.zeros(2), no, no)
+        return State(island, jnp.int32(0), jnp.full(2, island), rng, jnp.zeros(2, jnp.int32), jnp.zeros(2), no, no)
 
     def step(self, state, action):
         clock = state.body + 1
         sunk = clock >= 5
         # The first of them leaves every other step.
         gone = jnp.array([clock % 2 == 0, False]) & ~sunk
-        return replace(
-            state, body=clock, chance=state.chance.word()[1], terminated=gone, truncated=jnp.full(2, sunk) & ~gone
-        )
+        return replace(state, body=clock, rng=state.rng.bits()[1], terminated=gone, truncated=jnp.full(2, sunk) & ~gone)
 
     def observe(self, state):
         return jnp.zeros((2, 1))
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"score": state.reward}
 
-    def newcomers(self, chance, state):
+    def draw_respawns(self, rng, state):
         return jnp.full(2, state.world)
 
-    def rejoin(self, state, newcomers, who):
+    def respawn(self, state, respawns, who):
         return replace(
             state,
-            progress=jnp.where(who, newcomers, state.progress),
+            progress=jnp.where(who, respawns, state.progress),
             terminated=state.terminated & ~who,
             truncated=(state.truncated & ~who) | (state.body >= 5),
         )
 
 
 def test_nobody_rejoins_with_a_start_of_a_world_that_was_replaced():
-    env = Islands()
-    states = jax.vmap(lambda world: env.reset(Chance.of(0, world)))(jnp.arange(8))
+    task = Islands()
+    states = jax.vmap(lambda world: task.reset(Rng.from_seed(0, world)))(jnp.arange(8))
 
     def tick(fresh, carry):
         states, stale, rest = carry
-        states, stale = advanced(env, states, jnp.zeros((8, 2, 1)), fresh, stale)
+        states, stale = advance_worlds(task, states, jnp.zeros((8, 2, 1)), fresh, stale)
         return (states, stale, rest), states
 
-    _, seen = with_restarts(env, tick, states, None, 64)
+    _, seen = with_restarts(task, tick, states, None, 64)
     islands = np.asarray(seen.world)
     assert len(np.unique(islands)) > 8 * 2
     there = ~np.asarray(seen.ended)

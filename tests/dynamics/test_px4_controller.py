@@ -10,10 +10,10 @@ import pytest
 
 from slipstream.core.geometry import Quat, Vec3
 from slipstream.dynamics.control_modes import PositionSetpoint, RateSetpoint, VelocitySetpoint
-from slipstream.dynamics.px4_controller import Cascade
-from slipstream.dynamics.quadrotor import GRAVITY, Rotors, Variation, iris, racer
+from slipstream.dynamics.px4_controller import Px4Controller
+from slipstream.dynamics.quadrotor import GRAVITY, PhysicsRandomization, Rotors, iris, racer
 
-STOCK = Cascade()
+STOCK = Px4Controller()
 LEVEL = Quat(1.0, 0.0, 0.0, 0.0)
 
 
@@ -26,10 +26,10 @@ def vec(x, y, z):
 
 
 def hovering(vehicle):
-    return floats(vehicle.at(Vec3(0.0, 0.0, 10.0), LEVEL, Vec3(0.0, 0.0, 0.0), Vec3(0.0, 0.0, 0.0)))
+    return floats(vehicle.hovering(Vec3(0.0, 0.0, 10.0), LEVEL, Vec3(0.0, 0.0, 0.0), Vec3(0.0, 0.0, 0.0)))
 
 
-def flown(vehicle, setpoint, seconds, cascade=STOCK, wind=None, variation=Variation()):
+def flown(vehicle, setpoint, seconds, cascade=STOCK, wind=None, variation=PhysicsRandomization()):
     """Flights and memories at every step under one setpoint."""
 
     def tick(carry, _):
@@ -73,7 +73,7 @@ def test_wind_is_leaned_into_until_the_ground_stands_still():
 
 def test_a_heavier_vehicle_hovers_at_another_signal_and_the_controller_learns_it():
     setpoint = VelocitySetpoint(vec(0.0, 0.0, 0.0), jnp.float32(0.0))
-    flight, memory = flown(iris, setpoint, 15.0, variation=Variation(mass=jnp.float32(1.2)))
+    flight, memory = flown(iris, setpoint, 15.0, variation=PhysicsRandomization(mass=jnp.float32(1.2)))
     assert abs(float(flight.velocity.z[-1])) < 0.05
     assert float(memory.hover[-1]) == pytest.approx(math.sqrt(1.2) * iris.hover_speed / iris.max_speed, rel=0.02)
 
@@ -130,18 +130,18 @@ def test_at_full_thrust_height_gives_way_to_attitude_and_yaw_gives_way_first():
 
 
 def test_versions_differ_where_px4_changed():
-    assert Cascade.of_version("v1.17.0").attitude_gain[0] == 4.0
-    assert Cascade.of_version("1.16").attitude_gain[0] == 6.5
-    assert Cascade.of_version("1.14.3").yaw_torque_cutoff == 0.0
+    assert Px4Controller.of_version("v1.17.0").attitude_gain[0] == 4.0
+    assert Px4Controller.of_version("1.16").attitude_gain[0] == 6.5
+    assert Px4Controller.of_version("1.14.3").yaw_torque_cutoff == 0.0
     with pytest.raises(ValueError, match="no version of PX4"):
-        Cascade.of_version("latest")
+        Px4Controller.of_version("latest")
     with pytest.raises(ValueError, match="from PX4 1.13 on"):
-        Cascade.of_version("1.9")
+        Px4Controller.of_version("1.9")
 
 
 def test_a_controller_slower_than_its_filter_is_refused():
     with pytest.raises(ValueError, match="cannot filter"):
-        Cascade(rate=50.0)
+        Px4Controller(rate=50.0)
 
 
 # Integrals, and what they do where the vehicle can do no more

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Quat, Vec3
-from slipstream.dynamics.control_modes import CONTROLS, RateControl, Stick, Tuning, VelocityControl, collective
-from slipstream.dynamics.quadrotor import GRAVITY, VEHICLES, Flight, Rotors, Variation, racer
+from slipstream.dynamics.control_modes import (
+    CONTROL_MODES,
+    FittedParameters,
+    NormalizedCommand,
+    RateControl,
+    VelocityControl,
+    collective,
+)
+from slipstream.dynamics.quadrotor import GRAVITY, VEHICLES, PhysicsRandomization, QuadrotorState, Rotors, racer
 
 DT = 0.0025
 STILL = Vec3(0.0, 0.0, 0.0)
@@ -20,20 +27,20 @@ def floats(tree):
 
 
 def at_rest(vehicle, height=5.0):
-    return floats(vehicle.at(Vec3(0.0, 0.0, height), LEVEL, STILL, STILL))
+    return floats(vehicle.hovering(Vec3(0.0, 0.0, height), LEVEL, STILL, STILL))
 
 
-def flown(vehicle, flight, rotors, seconds, wind=None, variation=Variation(), dt=DT):
+def flown(vehicle, flight, rotors, seconds, wind=None, variation=PhysicsRandomization(), dt=DT):
     step = lambda _, f: vehicle.step(f, floats(rotors), wind, variation, dt)  # noqa: E731
     return jax.jit(lambda f: jax.lax.fori_loop(0, round(seconds / dt), step, f))(flight)
 
 
 def held(vehicle, control, stick, seconds, flight=None):
     """The vehicle with a stick held still."""
-    stick = floats(Stick(*stick))
+    stick = floats(NormalizedCommand(*stick))
 
     def step(_, f):
-        return vehicle.step(f, control.rotors(vehicle, f, stick), None, Variation(), DT)
+        return vehicle.step(f, control.rotors(vehicle, f, stick), None, PhysicsRandomization(), DT)
 
     start = at_rest(vehicle) if flight is None else flight
     return jax.jit(lambda f: jax.lax.fori_loop(0, round(seconds / DT), step, f))(start)
@@ -134,7 +141,7 @@ def test_wind_carries_a_hovering_vehicle_along():
 
 @pytest.mark.parametrize(("field", "factor"), [("mass", 1.2), ("thrust", 0.8)])
 def test_a_heavier_or_weaker_vehicle_sinks(field, factor):
-    variation = Variation(**{field: jnp.float32(factor)})
+    variation = PhysicsRandomization(**{field: jnp.float32(factor)})
     after = flown(racer, at_rest(racer), Rotors(*[racer.hover_speed] * 4), 0.5, variation=variation)
     assert float(after.velocity.z) < -0.5
 
@@ -178,9 +185,9 @@ def test_the_velocity_loop_reaches_the_velocity_it_is_given(name):
     assert abs(float(after.velocity.z)) < 0.3
 
 
-@pytest.mark.parametrize("action", CONTROLS)
+@pytest.mark.parametrize("action", CONTROL_MODES)
 def test_an_untouched_stick_hovers_or_nearly_so(action):
-    after = held(racer, CONTROLS[action], (0.0, 0.0, 0.0, 0.0), 0.5)
+    after = held(racer, CONTROL_MODES[action], (0.0, 0.0, 0.0, 0.0), 0.5)
     assert abs(float(after.position.z) - 5.0) < 0.05
 
 
@@ -196,15 +203,15 @@ def test_flight_agrees_with_mujoco_under_the_same_rotor_forces(order):
     )
     data = mujoco.MjData(model)
     flight = at_rest(vehicle)
-    step = jax.jit(lambda f, t: vehicle.step(f, t, None, Variation(), DT))
-    wrench = jax.jit(lambda f: vehicle.wrench(f, None, Variation()))
+    step = jax.jit(lambda f, t: vehicle.step(f, t, None, PhysicsRandomization(), DT))
+    wrench = jax.jit(lambda f: vehicle.wrench(f, None, PhysicsRandomization()))
     for k in range(400):
         t = k * DT
         swing = 0.12 * np.sin(2 * np.pi * 2.0 * t)
         target = floats(Rotors(*(racer.hover_speed * (1.15 + s * swing) for s in (1, -1, -1, 1))))
         # MuJoCo gets the forces at its own pose and speed, with the rotor speeds of ours.
         after = step(flight, target)
-        mine = Flight(
+        mine = QuadrotorState(
             position=floats(Vec3(*data.qpos[:3])),
             attitude=floats(Quat(*data.qpos[3:])),
             velocity=floats(Vec3(*data.qvel[:3])),
@@ -228,8 +235,8 @@ def test_gyroscopic_reaction_of_the_rotors_turns_a_pitching_vehicle():
     uneven = floats(Rotors(3000.0, 2000.0, 3000.0, 2000.0))
     start = replace(start, rotors=uneven)
     steady = floats(Rotors(0.0, 0.0, 0.0, 0.0))
-    with_spin = racer.accelerations(start, steady, None, Variation())[1]
-    without = replace(racer, rotor_inertia=0.0).accelerations(start, steady, None, Variation())[1]
+    with_spin = racer.accelerations(start, steady, None, PhysicsRandomization())[1]
+    without = replace(racer, rotor_inertia=0.0).accelerations(start, steady, None, PhysicsRandomization())[1]
     spin = -racer.rotor_inertia * 2000.0
     assert float(with_spin.x - without.x) == pytest.approx(-5.0 * spin / racer.inertia[0], rel=1e-4)
 
@@ -266,16 +273,16 @@ def test_a_mix_gives_the_thrust_and_torque_it_was_made_for(name):
     lever = 0.1 * hover * vehicle.arm[0]
     torque = Vec3(lever, -0.5 * lever, 0.1 * hover * vehicle.torque_per_thrust)
     rotors = vehicle.mix(jnp.float32(1.1 * hover), floats(torque))
-    force, found = vehicle.wrench(replace(at_rest(vehicle), rotors=rotors), None, Variation())
+    force, found = vehicle.wrench(replace(at_rest(vehicle), rotors=rotors), None, PhysicsRandomization())
     assert float(force.z) == pytest.approx(1.1 * hover, rel=1e-4)
     np.testing.assert_allclose(array(found), array(torque), rtol=1e-3)
 
 
 def test_drag_acts_against_the_airspeed_alike_ahead_and_aside():
-    still, _ = racer.wrench(at_rest(racer), None, Variation())
+    still, _ = racer.wrench(at_rest(racer), None, PhysicsRandomization())
     total = 4.0 * racer.hover_speed
     for way in (Vec3(3.0, 0.0, 0.0), Vec3(0.0, 3.0, 0.0), Vec3(0.0, -3.0, 0.0)):
-        force, _ = racer.wrench(replace(at_rest(racer), velocity=floats(way)), None, Variation())
+        force, _ = racer.wrench(replace(at_rest(racer), velocity=floats(way)), None, PhysicsRandomization())
         drag = (racer.body_drag[0] * 3.0 + racer.rotor_drag * total) * array(way)
         np.testing.assert_allclose(array(force) - array(still), -drag, rtol=1e-4, atol=1e-5)
 
@@ -285,17 +292,17 @@ def test_variations_are_factors_on_what_they_are_named_for(factor):
     moving = turned(racer, velocity=Vec3(3.0, 2.0, 1.0), rotors=Rotors(2500.0, 2300.0, 2400.0, 2000.0))
     stopped = replace(moving, rotors=floats(Rotors(0.0, 0.0, 0.0, 0.0)))
     still = replace(moving, velocity=floats(STILL))
-    (force, torque), (drag, _) = (racer.wrench(flight, None, Variation()) for flight in (still, stopped))
-    stronger = racer.wrench(still, None, Variation(thrust=jnp.float32(factor)))
+    (force, torque), (drag, _) = (racer.wrench(flight, None, PhysicsRandomization()) for flight in (still, stopped))
+    stronger = racer.wrench(still, None, PhysicsRandomization(thrust=jnp.float32(factor)))
     np.testing.assert_allclose(array(stronger[0]), factor * array(force), rtol=1e-5)
     np.testing.assert_allclose(array(stronger[1]), factor * array(torque), rtol=1e-5)
-    draggier, _ = racer.wrench(stopped, None, Variation(drag=jnp.float32(factor)))
+    draggier, _ = racer.wrench(stopped, None, PhysicsRandomization(drag=jnp.float32(factor)))
     np.testing.assert_allclose(array(draggier), factor * array(drag), rtol=1e-5)
     # At rest nothing but the torque turns the body, and inertia divides it.
     vehicle = replace(racer, rotor_inertia=0.0)
     plain, heavier = (
         vehicle.step(still, still.rotors, None, variation, 1e-3).rates
-        for variation in (Variation(), Variation(inertia=jnp.float32(factor)))
+        for variation in (PhysicsRandomization(), PhysicsRandomization(inertia=jnp.float32(factor)))
     )
     np.testing.assert_allclose(array(heavier) * factor, array(plain), rtol=1e-4)
 
@@ -306,7 +313,7 @@ def test_spinning_rotors_turn_a_tilting_body_at_a_right_angle_to_its_turn(rates)
     speeds = Rotors(3000.0, 2000.0, 3000.0, 2000.0)
     flight = turned(racer, rates=Vec3(*rates), rotors=speeds)
     spun, plain = (
-        array(vehicle.step(flight, floats(speeds), None, Variation(), 1e-3).rates)
+        array(vehicle.step(flight, floats(speeds), None, PhysicsRandomization(), 1e-3).rates)
         for vehicle in (racer, replace(racer, rotor_inertia=0.0))
     )
     torque = (spun - plain) * np.array(racer.inertia) / 1e-3
@@ -332,9 +339,9 @@ def test_an_accelerometer_feels_what_is_not_free_fall_on_the_ground_too():
     vehicle = replace(racer, ground=True)
     low = Vec3(0.0, 0.0, vehicle.foot_drop - 0.005)
     flight = turned(vehicle, 0.05, -0.04, 1.0, position=low, velocity=Vec3(0.5, -0.3, -0.1))
-    after = vehicle.step(flight, flight.rotors, None, Variation(), 1e-3)
+    after = vehicle.step(flight, flight.rotors, None, PhysicsRandomization(), 1e-3)
     felt = (after.velocity - flight.velocity) * 1e3 + Vec3(0.0, 0.0, GRAVITY)
-    told = vehicle.specific_force(flight, None, Variation())
+    told = vehicle.specific_force(flight, None, PhysicsRandomization())
     np.testing.assert_allclose(array(told), array(flight.attitude.unrotate(felt)), rtol=1e-3, atol=1e-2)
 
 
@@ -352,7 +359,7 @@ def test_a_rate_that_is_held_is_held_against_the_bodys_own_gyroscope():
     vehicle = replace(racer, inertia=(0.002, 0.003, 0.006))
     flight = turned(vehicle, rates=Vec3(1.0, -2.0, 1.5))
     rotors = RateControl().hold(vehicle, flight, jnp.float32(vehicle.mass * GRAVITY), flight.rates)
-    _, torque = vehicle.wrench(replace(flight, rotors=rotors), None, Variation())
+    _, torque = vehicle.wrench(replace(flight, rotors=rotors), None, PhysicsRandomization())
     ω = array(flight.rates)
     np.testing.assert_allclose(array(torque), np.cross(ω, np.array(vehicle.inertia) * ω), rtol=1e-2, atol=1e-6)
 
@@ -361,7 +368,7 @@ def test_no_error_in_yaw_costs_height():
     hover = racer.mass * GRAVITY
     for error in (1.0, 100.0, -100.0):
         rotors = RateControl().hold(racer, at_rest(racer), jnp.float32(hover), floats(Vec3(0.0, 0.0, error)))
-        force, torque = racer.wrench(replace(at_rest(racer), rotors=rotors), None, Variation())
+        force, torque = racer.wrench(replace(at_rest(racer), rotors=rotors), None, PhysicsRandomization())
         assert float(force.z) == pytest.approx(hover, rel=1e-3)
         assert float(torque.z) * error > 0.0
 
@@ -370,7 +377,7 @@ def test_no_error_in_yaw_costs_height():
 def test_velocities_are_commanded_in_the_frame_of_the_heading(yaw):
     control = VelocityControl()
     flight = turned(racer, 0.2, -0.3, yaw)
-    told = control.setpoint(racer, flight, floats(Stick(0.5, 0.25, -0.5, 1.0)))
+    told = control.setpoint(racer, flight, floats(NormalizedCommand(0.5, 0.25, -0.5, 1.0)))
     ahead, aside, up = 0.5 * control.max_velocity[0], 0.25 * control.max_velocity[1], -0.5 * control.max_velocity[2]
     nose = array(flight.attitude.forward)[:2]
     nose = nose / np.linalg.norm(nose)
@@ -381,10 +388,10 @@ def test_velocities_are_commanded_in_the_frame_of_the_heading(yaw):
 
 @pytest.mark.parametrize("stick", [(1.0, 0.0, 0.0, 0.0), (0.0, -1.0, -1.0, 0.0), (0.0, 0.0, -1.0, 0.0)])
 def test_no_velocity_asked_for_tilts_a_vehicle_beyond_its_limit(stick):
-    control, stick = VelocityControl(), floats(Stick(*stick))
+    control, stick = VelocityControl(), floats(NormalizedCommand(*stick))
 
     def tick(flight, _):
-        after = racer.step(flight, control.rotors(racer, flight, stick), None, Variation(), DT)
+        after = racer.step(flight, control.rotors(racer, flight, stick), None, PhysicsRandomization(), DT)
         return after, after.attitude.up.z
 
     _, upright = jax.jit(lambda f: jax.lax.scan(tick, f, length=400))(at_rest(racer))
@@ -392,11 +399,11 @@ def test_no_velocity_asked_for_tilts_a_vehicle_beyond_its_limit(stick):
 
 
 def test_a_tuning_scales_lags_and_drag():
-    tuned = Tuning(lag=2.0, drag=0.5).applied(racer)
+    tuned = FittedParameters(lag=2.0, drag=0.5).applied(racer)
     assert (tuned.lag_up, tuned.lag_down) == (2.0 * racer.lag_up, 2.0 * racer.lag_down)
     flight = turned(racer, velocity=Vec3(3.0, -2.0, 4.0))
     still, plain, less = (
-        array(vehicle.wrench(at, None, Variation())[0])
+        array(vehicle.wrench(at, None, PhysicsRandomization())[0])
         for vehicle, at in ((racer, at_rest(racer)), (racer, flight), (tuned, flight))
     )
     np.testing.assert_allclose(less - still, 0.5 * (plain - still), rtol=1e-4)

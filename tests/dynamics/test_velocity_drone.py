@@ -10,18 +10,25 @@ import pytest
 
 from slipstream.core.geometry import Vec3
 from slipstream.dynamics.quadrotor import GRAVITY
-from slipstream.dynamics.velocity_drone import Gimbal, Glide, Handling, VelocityCommand, commanded, fly
+from slipstream.dynamics.velocity_drone import (
+    Gimbal,
+    VelocityCommand,
+    VelocityDrone,
+    VelocityDroneState,
+    commanded,
+    fly,
+)
 
 
 def hovering(yaw=0.0):
-    return Glide.at(Vec3(*map(jnp.float32, (0.0, 0.0, 10.0))), jnp.float32(yaw))
+    return VelocityDroneState.at(Vec3(*map(jnp.float32, (0.0, 0.0, 10.0))), jnp.float32(yaw))
 
 
 def command(*numbers):
     return VelocityCommand(*map(jnp.float32, numbers))
 
 
-def flown(start, order, seconds, dt, handling=Handling(), wind=None):
+def flown(start, order, seconds, dt, handling=VelocityDrone(), wind=None):
     """Every state of a flight at one command."""
     step = partial(fly, command=order, handling=handling, wind=wind, dt=dt)
     return jax.lax.scan(lambda g, _: (step(g), step(g)), start, length=round(seconds / dt))[1]
@@ -30,7 +37,7 @@ def flown(start, order, seconds, dt, handling=Handling(), wind=None):
 @pytest.mark.parametrize("dt", [0.008, 0.02, 0.05])
 def test_the_answer_to_a_step_does_not_depend_on_dt(dt):
     """Without limits it is the exponential of a lag."""
-    free = replace(Handling(), acceleration=1e3, tilt=1.5)
+    free = replace(VelocityDrone(), acceleration=1e3, tilt=1.5)
     flight = flown(hovering(), command(0.5, 0.0, 0.0, 0.0), 0.5, dt, free)
     time = dt * (1 + np.arange(len(flight.velocity.x)))
     np.testing.assert_allclose(flight.velocity.x, 6.0 * (1.0 - np.exp(-time / 0.45)), atol=1e-3)
@@ -44,7 +51,7 @@ def test_positions_of_coarse_and_fine_steps_agree():
 
 
 def test_no_command_is_faster_or_harder_than_the_limits():
-    handling = Handling()
+    handling = VelocityDrone()
     rng = np.random.default_rng(0)
     go = jax.jit(jax.vmap(lambda c: flown(hovering(), VelocityCommand(*c), 6.0, 0.02)))
     flight = go(jnp.asarray(rng.uniform(-3.0, 3.0, (64, 4)), jnp.float32))
@@ -58,7 +65,7 @@ def test_no_command_is_faster_or_harder_than_the_limits():
 
 @pytest.mark.parametrize("lean", [0.0, 0.2])
 def test_no_command_leans_a_drone_beyond_its_tilt(lean):
-    handling = replace(Handling(), acceleration=50.0, tilt=0.3, lean=lean)
+    handling = replace(VelocityDrone(), acceleration=50.0, tilt=0.3, lean=lean)
     rng = np.random.default_rng(1)
     go = jax.jit(jax.vmap(lambda c: flown(hovering(), VelocityCommand(*c), 3.0, 0.05, handling)))
     flight = go(jnp.asarray(rng.uniform(-1.0, 1.0, (64, 4)) * [1.0, 1.0, 1.0, 0.0], jnp.float32))
@@ -109,7 +116,7 @@ def test_the_handling_has_a_gradient():
     """What a fit to recorded flights needs."""
 
     def miss(lag):
-        handling = replace(Handling(), lag=lag)
+        handling = replace(VelocityDrone(), lag=lag)
         return (flown(hovering(), command(0.3, 0.0, 0.0, 0.0), 1.0, 0.02, handling).velocity.x[-1] - 3.0) ** 2
 
     step = 1e-2
@@ -128,12 +135,16 @@ def test_a_gimbal_turns_at_its_rate_and_stops_at_its_ends():
     assert float(looking.z) == pytest.approx(-1.0, abs=1e-5)
 
 
-LEANING = replace(Handling(), lag=0.78, lean=0.18, onset=0.04, drag=0.32, trim=0.16, surge=0.3, heave=0.9, tilt=1.2)
+LEANING = replace(
+    VelocityDrone(), lag=0.78, lean=0.18, onset=0.04, drag=0.32, trim=0.16, surge=0.3, heave=0.9, tilt=1.2
+)
 
 
 def test_a_drone_that_leans_starts_later_and_gets_there():
-    at_once, leaning = (flown(hovering(), command(0.4, 0.0, 0.0, 0.0), 30.0, 0.2, h) for h in (Handling(), LEANING))
-    assert float(leaning.velocity.x[0]) < 0.5 * float(at_once.velocity.x[0])
+    step_simple, leaning = (
+        flown(hovering(), command(0.4, 0.0, 0.0, 0.0), 30.0, 0.2, h) for h in (VelocityDrone(), LEANING)
+    )
+    assert float(leaning.velocity.x[0]) < 0.5 * float(step_simple.velocity.x[0])
     assert float(leaning.velocity.x[-1]) == pytest.approx(4.8, abs=0.25)
 
 

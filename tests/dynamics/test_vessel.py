@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec2
-from slipstream.dynamics.vessel import Boat, Dot, Hull, Vortices
+from slipstream.dynamics.vessel import PointVessel, TwinThrusterVessel, VesselState, Vortices
 
 STILL = Vec2(jnp.float32(0.0), jnp.float32(0.0))
 
 
-def settled(left, right, seconds=60.0, current=STILL):
-    hull = Hull()
-    boat = hull.throttled(Boat.at(STILL, jnp.float32(0.0)), left, right)
+def body_from_vehicles(left, right, seconds=60.0, current=STILL):
+    hull = TwinThrusterVessel()
+    boat = hull.throttled(VesselState.at(STILL, jnp.float32(0.0)), left, right)
     return jax.lax.fori_loop(0, round(seconds / 0.05), lambda _, b: hull.step(b, current, 0.05), boat)
 
 
@@ -24,7 +24,7 @@ def test_top_speeds_are_those_of_the_balance_of_thrust_and_drag(left, right, spe
     boat = settled(left, right)
     assert float(boat.velocity.x) == pytest.approx(speed, abs=0.01)
     assert float(boat.yaw_rate) == pytest.approx(turn, abs=1e-4)
-    assert Hull().top_speed == pytest.approx(3.33, abs=0.01)
+    assert TwinThrusterVessel().top_speed == pytest.approx(3.33, abs=0.01)
 
 
 def test_more_thrust_on_the_right_turns_to_the_left_as_fast_as_drag_allows():
@@ -36,7 +36,7 @@ def test_a_turning_vessel_without_drag_goes_straight_on_unless_turns_count_twice
     free = {"drag": (0.0, 0.0, 0.0), "square_drag": (0.0, 0.0, 0.0), "added": (0.0, 0.0, 0.0)}
     courses = []
     for twice in (False, True):
-        hull, boat = Hull(**free, published=twice), Boat.at(STILL, jnp.float32(0.0))
+        hull, boat = TwinThrusterVessel(**free, published=twice), VesselState.at(STILL, jnp.float32(0.0))
         boat = replace(boat, velocity=Vec2(jnp.float32(2.0), jnp.float32(0.0)), yaw_rate=jnp.float32(0.5))
         for _ in range(40):
             boat = hull.step(boat, STILL, 0.05)
@@ -48,9 +48,9 @@ def test_a_turning_vessel_without_drag_goes_straight_on_unless_turns_count_twice
 @pytest.mark.parametrize("added", [(-20.0, 0.0, 980.0), (60.0, 500.0, 300.0), (300.0, 0.0, 0.0), (0.0, 300.0, 0.0)])
 def test_a_vessel_without_drag_keeps_its_energy_and_the_momentum_of_hull_and_water(added):
     """Kirchhoff: what the water adds to the masses turns with the hull, and turning does no work."""
-    hull = Hull(added=added, drag=(0.0, 0.0, 0.0), square_drag=(0.0, 0.0, 0.0))
+    hull = TwinThrusterVessel(added=added, drag=(0.0, 0.0, 0.0), square_drag=(0.0, 0.0, 0.0))
     masses = np.array([hull.mass + added[0], hull.mass + added[1], hull.inertia + added[2]])
-    boat = Boat.at(STILL, jnp.float32(0.3))
+    boat = VesselState.at(STILL, jnp.float32(0.3))
     boat = replace(boat, velocity=Vec2(jnp.float32(2.0), jnp.float32(0.7)), yaw_rate=jnp.float32(0.4))
     dt, seconds = 2e-4, 3.0
 
@@ -74,7 +74,7 @@ def test_a_vessel_adrift_goes_with_the_water():
 
 
 def test_a_dot_reaches_the_speed_its_drag_allows_and_turns_as_told():
-    dot, boat = Dot(), Boat.at(STILL, jnp.float32(0.0))
+    dot, boat = PointVessel(), VesselState.at(STILL, jnp.float32(0.0))
     for _ in range(400):
         boat = dot.step(boat, 0.4, 0.1, STILL, 0.05)
     assert float(boat.velocity.x) == pytest.approx(2.0, abs=0.05)
@@ -104,9 +104,9 @@ def test_a_whirl_of_positive_strength_turns_counter_clockwise_and_crosses_its_ra
 
 
 def test_a_dot_that_does_nothing_is_carried_by_the_water_whatever_its_heading():
-    dot, current = Dot(), Vec2(jnp.float32(0.3), jnp.float32(-0.5))
+    dot, current = PointVessel(), Vec2(jnp.float32(0.3), jnp.float32(-0.5))
     for yaw in (0.0, 0.9, -2.5):
-        boat = Boat.at(STILL, jnp.float32(yaw))
+        boat = VesselState.at(STILL, jnp.float32(yaw))
         for _ in range(20):
             boat = dot.step(boat, 0.0, 0.0, current, 0.05)
         assert [float(x) for x in (boat.position.x, boat.position.y)] == pytest.approx([0.3, -0.5], abs=1e-5)

@@ -35,7 +35,7 @@ def by_model(model, numbers, commands, dt):
 
 def test_numbers_that_are_known_are_found_again():
     model = VelocityModel()
-    truth = model.first | {"lag": 0.7, "lean": 0.18, "drag": 0.3, "climb_lag": 0.2}
+    truth = model.leading | {"lag": 0.7, "lean": 0.18, "drag": 0.3, "climb_lag": 0.2}
     found = fit(model, by_model(model, truth, excitation("velocity", 8, 8.0, 20, iris, 0), 0.05), 4.0, 200)
     for name in ("lag", "lean", "climb_lag"):
         assert found.numbers[name] == pytest.approx(truth[name], rel=0.1), name
@@ -79,7 +79,7 @@ def test_the_rate_model_has_a_slope_everywhere():
         _, seen = jax.vmap(partial(flown, model, numbers))(start, jnp.asarray(recording.commands))
         return jnp.mean((seen - model.measured(recording)[:, 1:]) ** 2)
 
-    slope = jax.jit(jax.grad(loss))({k: jnp.float32(v) for k, v in model.first.items()})
+    slope = jax.jit(jax.grad(loss))({k: jnp.float32(v) for k, v in model.leading.items()})
     assert all(math.isfinite(float(s)) and float(s) != 0.0 for s in slope.values())
 
 
@@ -121,7 +121,7 @@ def test_a_log_gives_the_stretches_in_which_a_velocity_was_commanded(tmp_path):
         },
     )  # fmt: skip
     flights = from_log(path, seconds=4.0)
-    assert flights.flights == 4
+    assert flights.vehicle_states == 4
     assert flights.commands.shape == (4, 80, 4)
     assert np.allclose(flights.commands[..., 0], 2.0, atol=1e-3)  # east
     assert np.allclose(flights.commands[..., 2], -0.5, atol=1e-3)  # up

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from slipstream.core import device
-from slipstream.core.task import Box, Discrete, Spec, State
+from slipstream.core.spaces import Box, Discrete
+from slipstream.core.task import Spec, State
 from slipstream.experiment.experiment import PRESETS, Experiment
 from slipstream.learn.compiled import Trainer
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.iqn import Iqn
-from slipstream.learn.off_policy import fallen, huber, quantile_loss, weighted
-from slipstream.learn.replay import Rows, empty, leaves, raised, sample
+from slipstream.learn.off_policy import huber, linear_schedule, quantile_loss
+from slipstream.learn.replay import Batch, empty, leaves, sample, set_priorities
 from slipstream.learn.sac import Sac
-from slipstream.policy.continuous import HIGH, LOW, drawn
+from slipstream.policy.continuous import HIGH, LOW, sample_squashed_gaussian
 from slipstream.policy.nets import Linear
 from slipstream.runs.train import trainer_of
 
@@ -35,21 +36,19 @@ class Salary:
     def spec(self):
         return Spec(2, self.action, 1.0)
 
-    def reset(self, chance):
+    def reset(self, rng):
         zero, no = jnp.float32(0.0), jnp.bool_(False)
-        return State(None, zero, zero, chance, jnp.int32(0), zero, no, no)
+        return State(None, zero, zero, rng, jnp.int32(0), zero, no, no)
 
     def step(self, state, action):
-        mood, chance = state.chance.uniform()
+        mood, rng = state.rng.uniform()
         step = state.step + 1
-        return replace(
-            state, body=mood, chance=chance, step=step, reward=jnp.float32(self.pay), truncated=step >= self.limit
-        )
+        return replace(state, body=mood, rng=rng, step=step, reward=jnp.float32(self.pay), truncated=step >= self.limit)
 
     def observe(self, state):
         return jnp.stack([300.0 + state.body, 50.0 - state.body])
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"score": state.reward}
 
 
@@ -58,11 +57,11 @@ def rows_of(count, size=2, **parts):
     seen = jax.random.normal(jax.random.key(5), (2, count, size))
     ones, index = jnp.ones(count), jnp.zeros(count, jnp.int32)
     usual = {"action": index, "reward": 0.5 * ones, "discount": 0.9 * ones, "weight": ones}
-    return Rows(observation=seen[0], following=seen[1], world=index, leaf=index, **(usual | parts))
+    return Batch(observation=seen[0], following=seen[1], world=index, leaf=index, **(usual | parts))
 
 
-def started(env, learner, updates=1):
-    trainer = Trainer(env, learner, device.mesh(1), updates, 1, updates)
+def init_worlds(task, learner, updates=1):
+    trainer = Trainer(task, learner, device.mesh(1), updates, 1, updates)
     return trainer, trainer.start(0)
 
 
@@ -81,21 +80,21 @@ def test_the_slope_of_a_loss_grows_to_one_at_its_width_and_stays_there(width):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_the_quantile_loss_is_least_at_the_quantile(share):
+def test_the_quantile_loss_is_least_at_the_quantile(progress):
     targets = jnp.linspace(0.0, 1.0, 1001)[None]
     losses = [
-        float(quantile_loss(jnp.full((1, 1), v), jnp.array([share]), targets, 1e-3)[0]) for v in np.linspace(0, 1, 101)
+        float(quantile_loss(jnp.full((1, 1), v), jnp.array([progress]), targets, 1e-3)[0]) for v in np.linspace(0, 1, 101)
     ]
-    assert np.argmin(losses) / 100 == pytest.approx(share, abs=0.011)
+    assert np.argmin(losses) / 100 == pytest.approx(progress, abs=0.011)
 
 
 def test_rows_without_weight_do_not_count_in_a_mean():
     rows = rows_of(4, weight=jnp.array([1.0, 0.5, 0.0, 0.0]))
-    assert float(weighted(jnp.array([2.0, 4.0, 1e6, -1e6]), rows)) == pytest.approx((2.0 + 2.0) / 2)
+    assert float(weighted_mean(jnp.array([2.0, 4.0, 1e6, -1e6]), rows)) == pytest.approx((2.0 + 2.0) / 2)
 
 
 def test_what_falls_falls_straight_and_stays_at_its_end():
-    falling = [float(fallen(1.0, 0.2, jnp.float32(share))) for share in (0.0, 0.25, 1.0, 4.0)]
+    falling = [float(linear_schedule(1.0, 0.2, jnp.float32(progress))) for progress in (0.0, 0.25, 1.0, 4.0)]
     assert falling == pytest.approx([1.0, 0.8, 0.2, 0.2])
 
 
@@ -109,8 +108,8 @@ def knowing(policy, values):
 @pytest.mark.parametrize("kind", [Dqn, Iqn])
 @pytest.mark.parametrize("double", [True, False])
 def test_a_choice_is_compared_with_its_reward_and_the_targets_value_of_the_next_one(kind, double):
-    learner, env = kind(**SMALL, double=double), Salary(action=Discrete(3))
-    policy = learner.build(jax.random.key(0), env)
+    learner, task = kind(**SMALL, double=double), Salary(action=Discrete(3))
+    policy = learner.policy(jax.random.key(0), task)
     mine, theirs = knowing(policy, (1.0, 2.0, 0.0)), knowing(policy, (5.0, -1.0, 3.0))
     action, discount = jnp.array([0, 1, 2, 0]), jnp.array([0.9, 0.9, 0.9, 0.0])
     rows = rows_of(4, action=action, discount=discount)
@@ -135,10 +134,10 @@ def judging(critic, value, slope=0.0):
 
 
 def soft(learner, values, slope=0.0, heat=0.1):
-    policy = learner.build(jax.random.key(0), Salary(action=Box(1)))
+    policy = learner.policy(jax.random.key(0), Salary(action=Box(1)))
     actor = replace(policy.actor, last=replace(policy.actor.last, weight=0.0 * policy.actor.last.weight))
     critics = tuple(judging(critic, value, slope) for critic, value in zip(policy.critics, values, strict=True))
-    return replace(policy, actor=actor, critics=critics, log_heat=jnp.float32(np.log(heat)))
+    return replace(policy, actor=actor, critics=critics, log_alpha=jnp.float32(np.log(heat)))
 
 
 def test_the_lower_of_two_critics_and_the_entropy_are_what_an_action_leads_to():
@@ -146,7 +145,7 @@ def test_the_lower_of_two_critics_and_the_entropy_are_what_an_action_leads_to():
     mine, theirs = soft(learner, (2.0, 7.0), heat=0.5), soft(learner, (4.0, 1.0), heat=0.5)
     rows = rows_of(count, action=jnp.zeros((count, 1)))
     _, (errors, _) = jax.jit(learner.loss)(mine, theirs, rows, jax.random.key(1), jnp.float32(0.0))
-    _, log_prob = drawn(*mine.spread(rows.following), jax.random.key(9))
+    _, log_prob = sample_squashed_gaussian(*mine.spread(rows.following), jax.random.key(9))
     wanted = 0.5 + 0.9 * (1.0 - 0.5 * float(log_prob.mean()))
     assert abs(float(log_prob.mean())) > 0.3
     assert float(errors.mean()) == pytest.approx(2.0 - wanted, abs=0.03)
@@ -157,8 +156,8 @@ def test_an_actor_goes_where_critics_say_and_widens_where_they_say_nothing():
     rows = rows_of(512, action=jnp.zeros((512, 1)))
 
     def slope(policy):
-        loss = lambda w: learner.loss(policy.having(w), policy, rows, jax.random.key(1), jnp.float32(0.0))[0]  # noqa: E731
-        return jax.jit(jax.grad(loss))(policy.weights)
+        loss = lambda w: learner.loss(policy.with_params(w), policy, rows, jax.random.key(1), jnp.float32(0.0))[0]  # noqa: E731
+        return jax.jit(jax.grad(loss))(policy.params)
 
     for side in (-1.0, 1.0):
         actor, _, _ = slope(soft(learner, (0.0, 0.0), side, heat=1e-4))
@@ -172,8 +171,8 @@ def test_an_actor_goes_where_critics_say_and_widens_where_they_say_nothing():
 def test_the_heat_rises_by_as_much_as_entropy_is_short_of_its_aim():
     learner = Sac(**SMALL, norm=False, entropy=-0.7)
     policy, rows = soft(learner, (0.0, 0.0)), rows_of(256, action=jnp.zeros((256, 1)))
-    loss = lambda w: learner.loss(policy.having(w), policy, rows, jax.random.key(1), jnp.float32(0.0))  # noqa: E731
-    (_, _, heat), (_, metrics) = jax.jit(jax.grad(loss, has_aux=True))(policy.weights)
+    loss = lambda w: learner.loss(policy.with_params(w), policy, rows, jax.random.key(1), jnp.float32(0.0))  # noqa: E731
+    (_, _, heat), (_, metrics) = jax.jit(jax.grad(loss, has_aux=True))(policy.params)
     assert float(heat) == pytest.approx(float(metrics["entropy"]) + 0.7, abs=1e-4)
 
 
@@ -181,15 +180,15 @@ def test_the_heat_rises_by_as_much_as_entropy_is_short_of_its_aim():
 
 
 def test_a_target_follows_by_a_share_or_is_copied_at_times():
-    env = Salary()
-    old, new = (Dqn(**SMALL).build(jax.random.key(k), env) for k in range(2))
+    task = Salary()
+    old, new = (Dqn(**SMALL).policy(jax.random.key(k), task) for k in range(2))
     first = lambda policy: np.asarray(policy.torso.own.weight)  # noqa: E731
-    followed = Dqn(**SMALL, follow=0.1)._followed(old, new, jnp.int32(0))
+    followed = Dqn(**SMALL, follow=0.1)._update_target(old, new, jnp.int32(0))
     np.testing.assert_allclose(first(followed), 0.9 * first(old) + 0.1 * first(new), atol=1e-6)
     copying = Dqn(**SMALL, copy=3)
     for count in range(6):
         wanted = new if count in (2, 5) else old
-        np.testing.assert_allclose(first(copying._followed(old, new, jnp.int32(count))), first(wanted), atol=1e-6)
+        np.testing.assert_allclose(first(copying._update_target(old, new, jnp.int32(count))), first(wanted), atol=1e-6)
 
 
 # Updates
@@ -198,28 +197,28 @@ def test_a_target_follows_by_a_share_or_is_copied_at_times():
 def test_a_reward_of_one_for_ever_is_worth_the_sum_of_its_discounts():
     settings = SMALL | {"learns": 4, "rate": 3e-3, "follow": 0.05, "discount": 0.75, "warmup": 64}
     learner = Dqn(**settings, prioritised=True, explore_end=1.0)
-    trainer, train = started(Salary(), learner, 150)
+    trainer, train = init_worlds(Salary(), learner, 150)
     policy = jax.device_get(trainer.compile()(train)[0].policy)
     seen = jnp.array([[300.2, 49.8], [300.8, 49.2]])
-    values = policy.values(policy.raw(policy.normaliser(seen)))
+    values = policy.values(policy.raw(policy.normalizer(seen)))
     np.testing.assert_allclose(values, 1.0 / (1.0 - 0.75), atol=0.2)
 
 
 def test_twice_the_reward_at_half_the_scale_is_learned_bit_for_bit_alike():
     learned = []
     for pay, scale in ((1.0, 1.0), (2.0, 0.5)):
-        trainer, train = started(Salary(pay=pay), Dqn(**SMALL, warmup=32, scale=scale), 4)
-        learned.append(jax.tree.leaves(trainer.compile()(train)[0].policy.weights))
+        trainer, train = init_worlds(Salary(pay=pay), Dqn(**SMALL, warmup=32, scale=scale), 4)
+        learned.append(jax.tree.leaves(trainer.compile()(train)[0].policy.params))
     for one, two in zip(*learned, strict=True):
         np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize(("warmup", "moves"), [(1000, False), (128, True)])
 def test_nothing_is_learned_before_the_warmup_and_something_once_it_is_over(warmup, moves):
-    trainer, train = started(Salary(), Dqn(**SMALL, warmup=warmup, prioritised=True), 4)
-    before = jax.device_get((train.policy.weights, train.target.weights, train.optimiser))
+    trainer, train = init_worlds(Salary(), Dqn(**SMALL, warmup=warmup, prioritised=True), 4)
+    before = jax.device_get((train.policy.params, train.target.params, train.optimizer))
     after, _, _ = trainer.compile()(train)
-    after, replay = jax.device_get(((after.policy.weights, after.target.weights, after.optimiser), after.replay))
+    after, replay = jax.device_get(((after.policy.params, after.target.params, after.optimizer), after.replay))
     for old, new in zip(before, after, strict=True):
         same = jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), old, new)
         assert all(jax.tree.leaves(same)) is not moves
@@ -239,9 +238,9 @@ def test_learning_goes_on_after_two_to_the_31_samples():
     # 2³¹ samples are 2²⁶ updates of 32; the ring has room for ten rollouts, so its place must not jump.
     late = 2**26 - 2**26 % 50 + 16
     state = replace(state, updates=jnp.int32(late))
-    before = jax.device_get(state.policy.weights)
+    before = jax.device_get(state.policy.params)
     state = chunk(jax.device_put(state, trainer.shardings))[0]
-    changed = jax.tree.map(lambda a, b: float(np.max(np.abs(a - b))), before, jax.device_get(state.policy.weights))
+    changed = jax.tree.map(lambda a, b: float(np.max(np.abs(a - b))), before, jax.device_get(state.policy.params))
     assert max(jax.tree.leaves(changed)) > 0.0
     assert int(state.updates) == late + 4
 
@@ -249,12 +248,12 @@ def test_learning_goes_on_after_two_to_the_31_samples():
 def test_soft_returns_over_several_steps_count_the_entropy_of_the_steps_between():
     """An actor that sees nothing has the same entropy everywhere, so the return is a geometric sum."""
     learner, heat, spread = Sac(steps=3, hidden=(8,)), 0.3, 0.4
-    policy = learner.build(jax.random.key(0), PRESETS["pendulum"].task)
+    policy = learner.policy(jax.random.key(0), PRESETS["pendulum"].task)
     blind = Linear(jnp.zeros((8, 2)), jnp.array([0.0, logit_of_spread(spread)]))
     policy = replace(policy, actor=replace(policy.actor, last=blind))
     count, discount = 20_000, 0.9
     seen = jnp.zeros((count, 3))
-    rows = Rows(
+    rows = Batch(
         observation=seen, action=jnp.zeros((count, 1)), reward=jnp.full(count, 2.0), discount=jnp.zeros(count),
         following=seen, weight=jnp.ones(count), between=jnp.zeros((count, 2, 3)),
         between_discount=jnp.tile(jnp.array([discount, discount**2]), (count, 1)), world=jnp.zeros(count, int),
@@ -296,13 +295,13 @@ def test_rows_know_what_lies_between_their_first_and_last_step_and_nothing_after
 def test_a_cautious_learner_values_the_choice_it_would_take(monkeypatch):
     """The first arm is better on average, the second in its worst quarter."""
 
-    def returns(self, policy, observation, shares):
+    def return_quantiles(self, policy, observation, shares):
         risky, safe = 10.0 * shares - 2.0, jnp.full_like(shares, 1.0)
         return jnp.broadcast_to(jnp.stack([risky, safe], -1), (observation.shape[0], shares.size, 2))
 
     monkeypatch.setattr(Iqn, "_raw", returns)
     count = 64
-    rows = Rows(
+    rows = Batch(
         observation=jnp.zeros((count, 1)), action=jnp.zeros(count, int), reward=jnp.zeros(count),
         discount=jnp.full(count, 1.0), following=jnp.zeros((count, 1)), weight=jnp.ones(count),
         world=jnp.zeros(count, int), leaf=jnp.zeros(count, int),
@@ -310,7 +309,7 @@ def test_a_cautious_learner_values_the_choice_it_would_take(monkeypatch):
     worth = {}
     for cvar in (1.0, 0.25):
         learner = Iqn(cvar=cvar, hidden=(8,), shares=32)
-        policy = learner.build(jax.random.key(0), Two())
+        policy = learner.policy(jax.random.key(0), Two())
         _, (_, metrics) = learner.loss(policy, policy, rows, jax.random.key(0), jnp.float32(0.0))
         worth[cvar] = float(metrics["value"])
     assert worth[1.0] == pytest.approx(3.0, abs=0.2)
@@ -330,7 +329,7 @@ def test_importance_weights_have_one_scale_on_all_devices():
     ring = replace(ring, valid=jnp.ones((1, 4), bool))
     leaves = jnp.arange(4)
     trees = jnp.stack(
-        [raised(ring.tree, jnp.zeros(4, int), leaves, jnp.array(p)) for p in ([1.0] * 4, [1.0, 1.0, 1.0, 97.0])]
+        [set_priorities(ring.tree, jnp.zeros(4, int), leaves, jnp.array(p)) for p in ([1.0] * 4, [1.0, 1.0, 1.0, 97.0])]
     )
 
     def draw(tree, key):

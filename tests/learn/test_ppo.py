@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from slipstream.core import device
-from slipstream.core.rng import Chance
-from slipstream.core.task import Box, Discrete, MultiDiscrete, Spec, State
+from slipstream.core.rng import Rng
+from slipstream.core.spaces import Box, Discrete, MultiDiscrete
+from slipstream.core.task import Spec, State
 from slipstream.experiment.experiment import PRESETS, Experiment
 from slipstream.learn.compiled import Learner, Trainer
 from slipstream.learn.dqn import Dqn
@@ -25,7 +26,7 @@ SMALL = MappingProxyType({"worlds": 64, "length": 8, "epochs": 2, "minibatches":
 SPACES = {"box": Racing(), "discrete": Racing(space="discrete"), "multidiscrete": Racing(space="multidiscrete")}
 
 
-def weights(train):
+def params(train):
     return jax.device_get(jax.tree.leaves(train.policy))
 
 
@@ -33,8 +34,8 @@ def trained(experiment, chunks=2):
     trainer = trainer_of(experiment, 2)
     chunk, train = trainer.compile(), trainer.start(experiment.seed)
     for _ in range(chunks):
-        train, metrics, tally = chunk(train)
-    return train, metrics, tally
+        train, metrics, stats = chunk(train)
+    return train, metrics, stats
 
 
 @pytest.mark.parametrize("name", [*SPACES, "agents", "shared", "adaptive", "spread"])
@@ -63,15 +64,15 @@ def test_the_same_seed_twice_gives_identical_weights():
 
 
 def test_two_devices_fly_the_same_episodes_as_one():
-    env, learner = Racing(), Ppo(**SMALL)
+    task, learner = Racing(), Ppo(**SMALL)
     flown = []
     for devices in (1, 2):
-        trainer = Trainer(env, learner, device.mesh(devices), 1)
+        trainer = Trainer(task, learner, device.mesh(devices), 1)
         train = trainer.start(5)
         act = partial(explore, jax.device_get(train.policy))
-        go = jax.jit(lambda worlds, chances, act=act: rollout(env, act, worlds, chances, 64))
-        states, _, moments, *_ = jax.device_get(go(train.worlds, train.chances))
-        flown.append((states.body.position.x, moments.reward, moments.action))
+        go = jax.jit(lambda worlds, rngs, act=act: rollout(task, act, worlds, rngs, 64))
+        states, _, transitions, *_ = jax.device_get(go(train.worlds, train.rngs))
+        flown.append((states.body.position.x, transitions.reward, transitions.action))
     for one, two in zip(*flown, strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -82,13 +83,13 @@ def test_two_devices_learn_as_one_does_but_for_rounding():
     for devices in (1, 2):
         trainer = Trainer(Racing(practice_limit=0.1), learner, device.mesh(devices), 1, chunk_length=1)
         start = jax.device_get(trainer.start(0).policy)
-        train, metrics, tally = trainer.compile()(trainer.start(0))
+        train, metrics, stats = trainer.compile()(trainer.start(0))
         after = jax.device_get(train.policy)
         steps = {
             net: jax.tree.leaves(jax.tree.map(np.subtract, getattr(after, net), getattr(start, net)))
             for net in ("actor", "critic", "log_std", "normaliser", "worth")
         }
-        found.append((steps, jax.device_get(metrics), jax.device_get(tally)))
+        found.append((steps, jax.device_get(metrics), jax.device_get(stats)))
     (one, one_metrics, one_tally), (two, two_metrics, two_tally) = found
     # Steps are compared, not weights, which hardly change in one update. Adam divides by the size of a gradient: where
     # that is all rounding, so is the step.
@@ -124,8 +125,8 @@ def test_a_training_compiles_once(task, learner):
     train, _, _ = chunk(train)
     with jax.log_compiles(), CountCompiles() as count:
         for _ in range(3):
-            train, metrics, tally = chunk(train)
-            jax.device_get((metrics, tally))
+            train, metrics, stats = chunk(train)
+            jax.device_get((metrics, stats))
     assert count.compiles == 0
 
 
@@ -152,10 +153,10 @@ class Bandit:
     def spec(self):
         return Spec(3, self.action, 1.0)
 
-    def reset(self, chance):
-        x, chance = chance.integer(3)
+    def reset(self, rng):
+        x, rng = rng.integer(3)
         return State(
-            world=x, body=None, progress=jnp.float32(0.0), chance=chance, step=jnp.int32(0), reward=jnp.float32(0.0),
+            world=x, body=None, progress=jnp.float32(0.0), rng=rng, step=jnp.int32(0), reward=jnp.float32(0.0),
             terminated=jnp.bool_(False), truncated=jnp.bool_(False),
         )  # fmt: skip
 
@@ -175,20 +176,20 @@ class Bandit:
     def observe(self, state):
         return jax.nn.one_hot(state.world, 3)
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"success": state.progress}
 
 
 @pytest.mark.parametrize("action", [Box(2), Discrete(3), MultiDiscrete((3, 3, 4))], ids=["box", "discrete", "multi"])
 def test_ppo_solves_a_bandit_of_every_kind_of_action(action):
-    env = Bandit(action)
+    task = Bandit(action)
     learner = Ppo(worlds=128, length=16, epochs=4, minibatches=4, hidden=(32,), rate=5e-3, block=16)
-    trainer = Trainer(env, learner, device.mesh(1), 80, chunk_length=80)
+    trainer = Trainer(task, learner, device.mesh(1), 80, chunk_length=80)
     train, _, _ = trainer.compile()(trainer.start(0))
-    states = jax.vmap(lambda w: env.reset(Chance.of(9, w)))(jnp.arange(300))
+    states = jax.vmap(lambda w: task.reset(Rng.from_seed(9, w)))(jnp.arange(300))
     policy = jax.device_get(train.policy)
-    actions, _ = policy.act(jax.vmap(env.observe)(states))
-    rewards = jax.vmap(env.step)(states, actions).reward
+    actions, _ = policy.act(jax.vmap(task.observe)(states))
+    rewards = jax.vmap(task.step)(states, actions).reward
     assert float(rewards.mean()) > 0.98
 
 
@@ -200,10 +201,10 @@ class Prize:
     def spec(self):
         return Spec(4, Box(1), 1.0)
 
-    def reset(self, chance):
-        x, chance = chance.integer(3)
+    def reset(self, rng):
+        x, rng = rng.integer(3)
         zero, no = jnp.float32(0.0), jnp.bool_(False)
-        return State(x, None, zero, chance, jnp.int32(0), zero, no, no)
+        return State(x, None, zero, rng, jnp.int32(0), zero, no, no)
 
     def step(self, state, action):
         step = state.step + 1
@@ -212,7 +213,7 @@ class Prize:
     def observe(self, state):
         return jnp.append(jax.nn.one_hot(state.world, 3), state.step % 2)
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"score": state.reward}
 
 
@@ -223,7 +224,7 @@ def test_a_critic_learns_what_is_paid_from_here_to_the_end_and_nothing_of_restar
     trainer = Trainer(Prize(), learner, device.mesh(1), 100, chunk_length=100)
     policy = jax.device_get(trainer.compile()(trainer.start(0))[0].policy)
     seen = jnp.array([[*np.eye(3)[x], step] for x in range(3) for step in range(2)])
-    value = policy.value(seen) * np.sqrt(policy.worth.variance) + policy.worth.mean
+    value = policy.value(seen) * np.sqrt(policy.return_normalizer.variance) + policy.return_normalizer.mean
     pay = 100.0 + 20.0 * np.arange(3)
     np.testing.assert_allclose(value.reshape(3, 2), np.stack([1.5 * pay, pay], 1), atol=4.0)
 
@@ -238,7 +239,7 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
     batch = Batch(
         observation=seen,
         action=action,
-        log_prob=policy.choice(seen).log_prob(action) - jnp.log(ratio),
+        log_prob=policy.distribution(seen).log_prob(action) - jnp.log(ratio),
         advantage=advantage,
         target=jnp.zeros(rows),
         weight=jnp.array([1.0] * 5 + [0.0]),
@@ -249,13 +250,13 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
 
 
 def test_advantages_are_centred_and_scaled_over_what_was_experienced():
-    env, learner = Prize(), Ppo(**SMALL)
-    train = learner.init(env, jnp.uint32(0), jnp.arange(learner.worlds))
+    task, learner = Prize(), Ppo(**SMALL)
+    train = learner.init(task, jnp.uint32(0), jnp.arange(learner.worlds))
 
     @jax.jit
     def estimated(train):
-        worlds, _, moments, *_ = rollout(env, partial(explore, train.policy), train.worlds, train.chances, 8)
-        return learner._estimate(env, train.policy, worlds, moments, None, None)[0]
+        worlds, _, transitions, *_ = rollout(task, partial(explore, train.policy), train.worlds, train.rngs, 8)
+        return learner._advantages(task, train.policy, worlds, transitions, None, None)[0]
 
     batch = estimated(train)
     lived = np.asarray(batch.advantage)[np.asarray(batch.weight) > 0.0]
@@ -266,10 +267,10 @@ def test_advantages_are_centred_and_scaled_over_what_was_experienced():
 
 def updated(learner, *shares):
     """The metrics of a first update on a bandit, were it at those shares of a training."""
-    env = Bandit(Box(2))
-    train = learner.init(env, jnp.uint32(0), jnp.arange(learner.worlds))
-    update = jax.jit(lambda share: learner.update(env, train, share)[1])
-    return [jax.device_get(update(jnp.float32(share))) for share in shares]
+    task = Bandit(Box(2))
+    train = learner.init(task, jnp.uint32(0), jnp.arange(learner.worlds))
+    update = jax.jit(lambda progress: learner.update(task, train, progress)[1])
+    return [jax.device_get(update(jnp.float32(progress))) for progress in shares]
 
 
 def test_rate_and_spread_fall_as_they_are_set_to():
@@ -338,9 +339,9 @@ class Clockwork:
     def spec(self):
         return Spec(1, Box(1), 1.0)
 
-    def reset(self, chance):
+    def reset(self, rng):
         zero, no = jnp.float32(0.0), jnp.bool_(False)
-        return State(None, zero, zero, chance, jnp.int32(0), zero, no, no)
+        return State(None, zero, zero, rng, jnp.int32(0), zero, no, no)
 
     def step(self, state, action):
         step = state.step + 1
@@ -349,12 +350,12 @@ class Clockwork:
     def observe(self, state):
         return jnp.ones(1)
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"score": state.reward}
 
 
 @pytest.mark.parametrize("sight", ["none", "depth"])
-def test_no_two_layers_of_a_policy_begin_with_the_same_key(monkeypatch, sight):
+def test_no_two_layers_of_a_policy_begin_with_the_same_key(monkeypatch, image_features):
     used, init = [], Linear.init.__func__
 
     def spy(cls, key, *rest):
@@ -362,6 +363,6 @@ def test_no_two_layers_of_a_policy_begin_with_the_same_key(monkeypatch, sight):
         return init(cls, key, *rest)
 
     monkeypatch.setattr(Linear, "init", classmethod(spy))
-    seen = {"sight": sight, "pixels": 16} if sight != "none" else {}
-    ActorCritic.init(jax.random.key(0), Racing(**seen).spec, (16, 16), guesses=sight != "none")
+    seen = {"sight": image_features, "pixels": 16} if image_features != "none" else {}
+    ActorCritic.init(jax.random.key(0), Racing(**seen).spec, (16, 16), guesses=image_features != "none")
     assert len(used) == len(set(used)) >= 6

@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.core.task import Discrete, Spec
-from slipstream.learn.replay import descended, empty, leaves, raised, sample, stored
-from slipstream.learn.rollout import Moment
+from slipstream.core.spaces import Discrete
+from slipstream.core.task import Spec
+from slipstream.learn.replay import empty, leaves, sample, sample_tree, set_priorities
+from slipstream.learn.rollout import Transition
 
 LENGTH, WORLDS = 4, 3
 
@@ -20,7 +21,7 @@ def lived(spec, rollouts, seed=0):
     terminated = ended & (rng.uniform(size=shape) < 0.5)
     valid = np.ones(shape, bool)
     valid[1:] = ~ended[:-1]
-    return Moment(
+    return Transition(
         observation=rng.normal(size=(*shape, spec.observation)).astype(np.float32),
         action=rng.integers(0, 3, shape).astype(np.int32),
         log_prob=np.zeros(shape, np.float32),
@@ -32,12 +33,12 @@ def lived(spec, rollouts, seed=0):
 
 
 def filled(spec, rollouts, room, prioritised=False):
-    replay, moments = empty(spec, WORLDS, room, prioritised), lived(spec, rollouts)
+    replay, transitions = empty(spec, WORLDS, room, prioritised), lived(spec, rollouts)
     for k in range(rollouts):
-        part = jax.tree.map(lambda x, k=k: jnp.asarray(x[k * LENGTH : (k + 1) * LENGTH]), moments)
-        replay = stored(replay, part, jnp.int32(k * LENGTH % room), jnp.float32(1.0))
+        part = jax.tree.map(lambda x, k=k: jnp.asarray(x[k * LENGTH : (k + 1) * LENGTH]), transitions)
+        replay = add_transitions(replay, part, jnp.int32(k * LENGTH % room), jnp.float32(1.0))
     done = rollouts * LENGTH
-    return replay, moments, jnp.int32(done % room), jnp.int32(min(done, room))
+    return replay, transitions, jnp.int32(done % room), jnp.int32(min(done, room))
 
 
 @pytest.mark.parametrize("agents", [1, 2])
@@ -45,9 +46,9 @@ def filled(spec, rollouts, room, prioritised=False):
 @pytest.mark.parametrize("rollouts", [3, 11])  # not yet full, and long since overwritten
 def test_rows_are_what_followed_up_to_an_end_of_the_same_agent(agents, prioritised, rollouts):
     spec, room, steps, discount = Spec(5, Discrete(3), 1.0, agents), 16, 3, 0.9
-    replay, moments, head, count = filled(spec, rollouts, room, prioritised)
+    replay, transitions, head, count = filled(spec, rollouts, room, prioritised)
     rows = sample(replay, jax.random.key(1), 256, head, count, steps, discount, 0.5)
-    flat = [np.asarray(x).reshape(rollouts * LENGTH, WORLDS, agents, -1) for x in jax.tree.leaves(moments)]
+    flat = [np.asarray(x).reshape(rollouts * LENGTH, WORLDS, agents, -1) for x in jax.tree.leaves(transitions)]
     observation, action, _, reward, terminated, truncated, valid = flat
     newest = rollouts * LENGTH - 1
     checked = 0
@@ -79,7 +80,7 @@ def test_sums_of_priorities_are_those_of_a_plain_loop():
     for _ in range(20):
         world, leaf = rng.integers(0, 2, 7), rng.permutation(11)[:7]
         priority = rng.uniform(size=7).astype(np.float32)
-        tree = raised(tree, jnp.asarray(world), jnp.asarray(leaf), jnp.asarray(priority))
+        tree = set_priorities(tree, jnp.asarray(world), jnp.asarray(leaf), jnp.asarray(priority))
         plain[world, leaf] = priority
     assert np.allclose(tree[:, 16:], plain)
     assert np.allclose(tree[:, 1], plain.sum(1), rtol=1e-5)
@@ -90,12 +91,12 @@ def test_leaves_are_drawn_by_their_priority():
     priority = np.array([[0.0, 1.0, 3.0, 0.0], [4.0, 0.0, 0.0, 2.0]], np.float32)
     tree = jnp.zeros((2, 8))
     for world in range(2):
-        tree = raised(tree, jnp.full(4, world), jnp.arange(4), jnp.asarray(priority[world]))
-    world, leaf, share = descended(tree, (jnp.arange(10_000) + 0.5) / 10_000)
-    drawn = np.zeros((2, 4))
-    np.add.at(drawn, (np.asarray(world), np.asarray(leaf)), 1e-4)
-    assert np.allclose(drawn, priority / 10.0, atol=1e-3)
-    assert np.allclose(share, priority[world, leaf] / 10.0, atol=1e-5)
+        tree = set_priorities(tree, jnp.full(4, world), jnp.arange(4), jnp.asarray(priority[world]))
+    world, leaf, progress = sample_tree(tree, (jnp.arange(10_000) + 0.5) / 10_000)
+    sample_squashed_gaussian = np.zeros((2, 4))
+    np.add.at(sample_squashed_gaussian, (np.asarray(world), np.asarray(leaf)), 1e-4)
+    assert np.allclose(sample_squashed_gaussian, priority / 10.0, atol=1e-3)
+    assert np.allclose(progress, priority[world, leaf] / 10.0, atol=1e-5)
 
 
 def test_nothing_is_learned_from_before_there_is_enough():
@@ -117,10 +118,10 @@ def test_a_row_is_learned_from_once_all_that_follows_it_is_there(prioritised):
 @pytest.mark.parametrize("agents", [1, 2])
 def test_new_rows_come_in_with_the_highest_priority_and_restarts_with_none(agents):
     spec = Spec(5, Discrete(3), 1.0, agents)
-    moments = jax.tree.map(jnp.asarray, lived(spec, 2))
-    replay = stored(empty(spec, WORLDS, 16, True), moments, jnp.int32(4), jnp.float32(2.5))
+    transitions = jax.tree.map(jnp.asarray, lived(spec, 2))
+    replay = add_transitions(empty(spec, WORLDS, 16, True), transitions, jnp.int32(4), jnp.float32(2.5))
     rows = np.asarray(replay.tree)[:, leaves(16 * agents) :].reshape(WORLDS, 16, agents)
-    valid = np.moveaxis(np.asarray(moments.valid).reshape(2 * LENGTH, WORLDS, agents), 0, 1)
+    valid = np.moveaxis(np.asarray(transitions.valid).reshape(2 * LENGTH, WORLDS, agents), 0, 1)
     assert 0 < valid.sum() < valid.size
     np.testing.assert_array_equal(rows[:, 4:12], 2.5 * valid)
     assert not rows[:, :4].any() and not rows[:, 12:].any()

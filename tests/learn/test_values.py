@@ -10,22 +10,23 @@ import numpy as np
 import pytest
 
 from slipstream.core import device
-from slipstream.core.rng import Chance
-from slipstream.core.task import Box, Discrete, MultiDiscrete, Spec, State
+from slipstream.core.rng import Rng
+from slipstream.core.spaces import Box, Discrete, MultiDiscrete
+from slipstream.core.task import Spec, State
 from slipstream.experiment.experiment import LEARNERS, PRESETS, Experiment
 from slipstream.learn.ac_iqn import AcIqn
 from slipstream.learn.compiled import Learner, Trainer
 from slipstream.learn.ddpg import Ddpg, Td3
-from slipstream.learn.dqn import Dqn, projected
+from slipstream.learn.dqn import Dqn, project_distribution
 from slipstream.learn.iqn import Iqn
-from slipstream.learn.off_policy import greedy_or_random
+from slipstream.learn.off_policy import explore_epsilon_greedy
 from slipstream.learn.pqn import Pqn
 from slipstream.learn.rainbow import Rainbow
-from slipstream.learn.replay import Rows
-from slipstream.learn.returns import traced
+from slipstream.learn.replay import Batch
+from slipstream.learn.return_quantiles import lambda_returns
 from slipstream.learn.sac import Sac
-from slipstream.policy.continuous import drawn
-from slipstream.policy.values import Choices, Noisy
+from slipstream.policy.continuous import sample_squashed_gaussian
+from slipstream.policy.values import DiscreteActions, NoisyLinear
 from slipstream.runs.run import Run
 from slipstream.runs.train import TrainingError, begun, train, trainer_of
 from slipstream.tasks.marine import Marine
@@ -54,12 +55,12 @@ class Bandit:
     def spec(self):
         return Spec(1, self.action, 1.0, self.agents)
 
-    def reset(self, chance):
+    def reset(self, rng):
         zero, no = jnp.zeros(self.shape), jnp.zeros(self.shape, jnp.bool_)
-        return State(None, zero, zero, chance, jnp.int32(0), zero, no, no)
+        return State(None, zero, zero, rng, jnp.int32(0), zero, no, no)
 
     def step(self, state, action):
-        dice, chance = state.chance.uniform()
+        dice, rng = state.rng.uniform()
         if isinstance(self.action, Box):
             # The farther to the right, the more on average, and the more of a gamble.
             side = action[..., 0]
@@ -68,17 +69,17 @@ class Bandit:
             first = action if isinstance(self.action, Discrete) else action[..., 0]
             reward = jnp.where(first == 0, dice, -2.0 + 6.0 * dice)
         over = jnp.ones(self.shape, jnp.bool_)
-        return replace(state, chance=chance, step=state.step + 1, reward=reward, terminated=over)
+        return replace(state, rng=rng, step=state.step + 1, reward=reward, terminated=over)
 
     def observe(self, state):
         return jnp.ones((*self.shape, 1))
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"success": state.reward, "score": state.reward}
 
 
-def trained(env, learner, updates, seed=0):
-    trainer = Trainer(env, learner, device.mesh(1), updates, 1, updates)
+def trained(task, learner, updates, seed=0):
+    trainer = Trainer(task, learner, device.mesh(1), updates, 1, updates)
     train, metrics, _ = trainer.compile()(trainer.start(seed))
     assert all(np.isfinite(float(value)) for value in metrics.values())
     return train
@@ -106,32 +107,32 @@ QUICK = ("dqn discrete", "sac box", "pqn branches")
     ("env", "learner"),
     [pytest.param(*case, id=name, marks=() if name in QUICK else pytest.mark.learning) for name, case in CASES.items()],
 )
-def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(env, learner):
+def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(task, learner):
     assert isinstance(learner, Learner)
-    trainer = Trainer(env, learner, device.mesh(2), 4, 1, 4)
+    trainer = Trainer(task, learner, device.mesh(2), 4, 1, 4)
     start = jax.device_get(trainer.start(0).policy)
     train, metrics, _ = trainer.compile()(trainer.start(0))
     assert all(np.isfinite(float(value)) for value in metrics.values()), metrics
     policy = jax.device_get(train.policy)
     moved = [
-        not np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (start.weights, policy.weights)), strict=True)
+        not np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (start.params, policy.params)), strict=True)
     ]
     assert any(moved)
     # Acting for a batch is acting one by one, without exploring and with it.
-    shape = (6, env.spec.agents) if env.spec.agents > 1 else (6,)
-    seen = jax.random.normal(jax.random.key(0), (*shape, env.spec.observation))
+    shape = (6, task.spec.agents) if task.spec.agents > 1 else (6,)
+    seen = jax.random.normal(jax.random.key(0), (*shape, task.spec.observation))
     together = policy.act(seen)[0]
     alone = jnp.stack([policy.act(row)[0] for row in seen])
     assert jnp.allclose(together, alone, atol=1e-5)
-    own = jax.vmap(partial(Chance.of, 3))
-    chances = own(jnp.arange(6)) if len(shape) == 1 else jax.vmap(own)(jnp.arange(6 * shape[1]).reshape(shape))
+    own = jax.vmap(partial(Rng.from_seed, 3))
+    rngs = own(jnp.arange(6)) if len(shape) == 1 else jax.vmap(own)(jnp.arange(6 * shape[1]).reshape(shape))
     explore, noise = jnp.float32(0.5), jax.random.key(1)
-    together, after = learner.choose(policy, seen, chances, explore, noise)
-    one = lambda k: learner.choose(policy, seen[k], jax.tree.map(lambda x: x[k], chances), explore, noise)  # noqa: E731
+    together, after = learner.choose(policy, seen, rngs, explore, noise)
+    one = lambda k: learner.choose(policy, seen[k], jax.tree.map(lambda x: x[k], rngs), explore, noise)  # noqa: E731
     alone = [one(slice(k, k + 1)) for k in range(6)]
     tolerance = 2e-2 if getattr(learner, "precision", "") == "bfloat16" else 1e-5
     assert jnp.allclose(together, jnp.concatenate([action for action, _ in alone]), atol=tolerance)
-    assert jnp.array_equal(after.drawn, jnp.concatenate([chance.drawn for _, chance in alone]))
+    assert jnp.array_equal(after.drawn, jnp.concatenate([rng.drawn for _, rng in alone]))
 
 
 @pytest.mark.parametrize("name", [*CHOOSING, "pqn"])
@@ -148,9 +149,9 @@ def test_a_learner_of_numbers_refuses_choices_and_names_others(name):
 
 
 def test_settings_that_cannot_be_are_refused_before_anything_runs():
-    for env, kind in ((Bandit(), Iqn), (Bandit(Box(1)), AcIqn)):
+    for task, kind in ((Bandit(), Iqn), (Bandit(Box(1)), AcIqn)):
         with pytest.raises(ValueError, match="how near"):
-            Trainer(env, kind(**SMALL, adaptive=5.0), device.mesh(1), 1, 1, 1).start(0)
+            Trainer(task, kind(**SMALL, adaptive=5.0), device.mesh(1), 1, 1, 1).start(0)
     with pytest.raises(ValueError, match="too few"):
         trainer_of(Experiment(Marine(space="discrete"), Dqn(**{**SMALL, "capacity": 10}), steps=1000))
     with pytest.raises(ValueError, match="cvar"):
@@ -184,9 +185,9 @@ def test_a_training_from_another_policy_compares_it_with_itself(tmp_path):
     second = replace(first, seed=1, origin=str(run.folder))
     trainer = trainer_of(second)
     state = begun(trainer, second)
-    assert jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.weights, state.target.weights))
-    fresh = trainer.start(1).policy.weights
-    assert not jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.weights, fresh))
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.params, state.target.params))
+    fresh = trainer.start(1).policy.params
+    assert not jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.params, fresh))
     trainer.compile()(state)  # which may write into both
 
 
@@ -202,7 +203,7 @@ def test_every_learner_can_be_named_and_told():
 
 def quantiles_of(policy, action, count=32):
     shares = (jnp.arange(count) + 0.5) / count
-    return np.asarray(policy.raw(policy.normaliser(jnp.ones((1, 1))), shares)[0, :, action]), np.asarray(shares)
+    return np.asarray(policy.raw(policy.normalizer(jnp.ones((1, 1))), shares)[0, :, action]), np.asarray(shares)
 
 
 def test_implicit_quantiles_are_those_of_the_returns_and_caution_changes_the_arm():
@@ -222,7 +223,7 @@ def test_implicit_quantiles_are_those_of_the_returns_and_caution_changes_the_arm
     values, shares = quantiles_of(policy, 1)
     assert np.mean(np.abs(values - (6.0 * shares - 2.0))) < 0.1
     assert int(policy.act(jnp.ones((1, 1)))[0][0]) == 1
-    careful = replace(policy, risk=replace(policy.risk, share=0.25))
+    careful = replace(policy, risk=replace(policy.risk, progress=0.25))
     assert int(careful.act(jnp.ones((1, 1)))[0][0]) == 0
 
 
@@ -243,16 +244,18 @@ def test_an_actor_judged_by_quantiles_gambles_only_if_all_of_them_count(cvar, si
 
 def test_the_nearer_a_thing_the_worse_the_part_of_the_returns_that_counts_for_an_actor():
     bay, learner = Marine(vessels=3, buoys=1), AcIqn(**SMALL, adaptive=10.0)
-    policy = learner.build(jax.random.key(0), bay)
-    seen = jax.vmap(lambda k: bay.observe(bay.reset(Chance.of(0, k))))(jnp.arange(64)).reshape(-1, bay.spec.observation)
-    # A normaliser that has seen other things must not change how near they are.
-    normaliser = replace(
-        policy.normaliser, mean=policy.normaliser.mean + 0.1, variance=policy.normaliser.variance * 2.0
+    policy = learner.policy(jax.random.key(0), bay)
+    seen = jax.vmap(lambda k: bay.observe(bay.reset(Rng.from_seed(0, k))))(jnp.arange(64)).reshape(
+        -1, bay.spec.observation
     )
-    policy = replace(policy, normaliser=normaliser)
+    # A normaliser that has seen other things must not change how near they are.
+    normalizer = replace(
+        policy.normalizer, mean=policy.normalizer.mean + 0.1, variance=policy.normalizer.variance * 2.0
+    )
+    policy = replace(policy, normalizer=normalizer)
     count = seen.shape[0]
-    rows = Rows(normaliser(seen), *[jnp.zeros(count)] * 3, seen, *[jnp.zeros(count)] * 3)
-    counting, near = np.asarray(learner._counting(policy, rows)), np.asarray(bay.nearness(seen))
+    rows = Batch(normalizer(seen), *[jnp.zeros(count)] * 3, seen, *[jnp.zeros(count)] * 3)
+    counting, near = np.asarray(learner._cvar_weights(policy, rows)), np.asarray(bay.nearness(seen))
     assert np.allclose(counting.sum(-1), 1.0, atol=1e-4)
     # The worst part counts as much more as the distance is less than ten metres.
     assert np.allclose(counting[:, 0], 1.0 / np.clip(8 * np.clip(near / 10.0, 0.05, 1.0), 1.0, 8.0), rtol=1e-3)
@@ -261,7 +264,7 @@ def test_the_nearer_a_thing_the_worse_the_part_of_the_returns_that_counts_for_an
 
 @pytest.mark.parametrize("space", [MultiDiscrete((3, 4)), MultiDiscrete((3, 30))])
 def test_actions_of_several_components_and_their_numbers(space):
-    choices = Choices.of(space)
+    choices = DiscreteActions.of(space)
     assert choices.joint == (space.choices == (3, 4))
     actions = jnp.stack(jnp.meshgrid(*map(jnp.arange, space.choices), indexing="ij"), -1).reshape(-1, 2)
     assert jnp.array_equal(choices.action(choices.numbers(actions)), actions)
@@ -271,21 +274,21 @@ def test_actions_of_several_components_and_their_numbers(space):
 
 def test_a_projected_distribution_keeps_its_mass_and_its_mean():
     support = jnp.linspace(-5.0, 5.0, 21)
-    chances = jax.nn.softmax(jax.random.normal(jax.random.key(0), (64, 21)))
+    rngs = jax.nn.softmax(jax.random.normal(jax.random.key(0), (64, 21)))
     reward, discount = jax.random.uniform(jax.random.key(1), (64,)), jnp.full(64, 0.6)
-    moved = projected(chances, reward, discount, support)
+    moved = project_distribution(rngs, reward, discount, support)
     assert jnp.allclose(jnp.sum(moved, -1), 1.0, atol=1e-5)
-    assert jnp.allclose(moved @ support, reward + 0.6 * (chances @ support), atol=1e-4)
-    ended = projected(chances, reward, jnp.zeros(64), support)
+    assert jnp.allclose(moved @ support, reward + 0.6 * (rngs @ support), atol=1e-4)
+    ended = project_distribution(rngs, reward, jnp.zeros(64), support)
     assert jnp.allclose(ended @ support, reward, atol=1e-4)
     # What lies beyond the atoms is counted at the last of them.
     for end, side in ((0, -1.0), (-1, 1.0)):
-        beyond = projected(chances, jnp.full(64, 20.0 * side), discount, support)
+        beyond = project_distribution(rngs, jnp.full(64, 20.0 * side), discount, support)
         assert jnp.allclose(beyond[:, end], 1.0, atol=1e-5)
 
 
 def test_weights_tremble_by_one_factor_a_row_and_one_a_column_around_their_mean():
-    layer, x = Noisy.init(jax.random.key(0), 5, 4, 0.5), jax.random.normal(jax.random.key(1), (3, 5))
+    layer, x = NoisyLinear.init(jax.random.key(0), 5, 4, 0.5), jax.random.normal(jax.random.key(1), (3, 5))
     keys = jax.random.split(jax.random.key(2), 4000)
     shaken = jax.vmap(lambda key: layer(jnp.concatenate([x, jnp.eye(5), jnp.zeros((1, 5))]), key))(keys)
     off = shaken - layer(jnp.concatenate([x, jnp.eye(5), jnp.zeros((1, 5))]))
@@ -298,7 +301,7 @@ def test_weights_tremble_by_one_factor_a_row_and_one_a_column_around_their_mean(
 
 def test_the_density_of_squashed_actions_is_right():
     mean, log_std = jnp.array([[0.3], [-1.0]]), jnp.array([[-0.5], [0.2]])
-    action, log_prob = drawn(mean, log_std, jax.random.key(0))
+    action, log_prob = sample_squashed_gaussian(mean, log_std, jax.random.key(0))
     raw = np.arctanh(np.asarray(action, np.float64))
     z = (raw - np.asarray(mean)) / np.exp(np.asarray(log_std))
     density = (
@@ -310,10 +313,10 @@ def test_the_density_of_squashed_actions_is_right():
 
 
 def test_a_random_action_is_kept_as_long_as_it_is_held():
-    choices = Choices.of(Discrete(9))
-    chances, best, runs = jax.vmap(partial(Chance.of, 0))(jnp.arange(500)), jnp.zeros(500, jnp.int32), []
+    choices = DiscreteActions.of(Discrete(9))
+    rngs, best, runs = jax.vmap(partial(Rng.from_seed, 0))(jnp.arange(500)), jnp.zeros(500, jnp.int32), []
     for _ in range(12):
-        action, chances = greedy_or_random(best, chances, jnp.float32(0.5), choices.random, 1, hold=4)
+        action, rngs = explore_epsilon_greedy(best, rngs, jnp.float32(0.5), choices.random, 1, hold=4)
         runs.append(action)
     runs = np.stack(runs).reshape(3, 4, 500)
     assert (runs == runs[:, :1]).all()
@@ -328,7 +331,7 @@ def test_returns_that_believe_what_came_by_a_share_match_a_plain_loop():
     ended = rng.uniform(size=(12, 5)) < 0.2
     terminated = ended & (rng.uniform(size=(12, 5)) < 0.5)
     truncated = ended & ~terminated
-    found = traced(*map(jnp.asarray, (reward, best, terminated, truncated)), 0.9, 0.7)
+    found = lambda_returns(*map(jnp.asarray, (reward, best, terminated, truncated)), 0.9, 0.7)
     for world in range(5):
         after = best[-1, world]
         for t in reversed(range(12)):

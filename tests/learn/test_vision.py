@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.core.rng import Chance
-from slipstream.core.task import Box, Spec, State
+from slipstream.core.rng import Rng
+from slipstream.core.spaces import Box
+from slipstream.core.task import Spec, State
 from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
 from slipstream.learn.rollout import rollout
@@ -25,12 +26,12 @@ class Lamp:
 
     @property
     def spec(self):
-        return Spec(1, Box(1), 0.1, frame=(8, 8, 1), interval=self.interval)
+        return Spec(1, Box(1), 0.1, image_shape=(8, 8, 1), image_interval=self.interval)
 
-    def reset(self, chance):
-        on, chance = chance.integer(2)
+    def reset(self, rng):
+        on, rng = rng.integer(2)
         zero = jnp.float32(0.0)
-        return State(on, zero, zero, chance, jnp.int32(0), zero, jnp.bool_(False), jnp.bool_(False))
+        return State(on, zero, zero, rng, jnp.int32(0), zero, jnp.bool_(False), jnp.bool_(False))
 
     def step(self, state, action):
         step = state.step + 1
@@ -40,38 +41,40 @@ class Lamp:
     def observe(self, state):
         return jnp.zeros(1)
 
-    def picture(self, state):
+    def image(self, state):
         return jnp.full((8, 8), 255 * state.world, jnp.uint8)
 
-    def figures(self, state):
+    def episode_metrics(self, state):
         return {"score": state.reward}
 
 
-def played(env, length, worlds=3):
+def played(task, length, worlds=3):
     """A rollout whose every action is 0.25 and whose sight is the mean of the picture."""
-    states = jax.vmap(lambda i: env.reset(Chance.of(0, i)))(jnp.arange(worlds))
+    states = jax.vmap(lambda i: task.reset(Rng.from_seed(0, i)))(jnp.arange(worlds))
 
-    def act(observation, chances, sight):
-        return jnp.full((worlds, env.spec.action.size), 0.25), jnp.zeros(worlds), chances
+    def act(observation, rngs, image_features):
+        return jnp.full((worlds, task.spec.action.size), 0.25), jnp.zeros(worlds), rngs
 
     see = lambda frame: frame.astype(jnp.float32).mean((1, 2))[:, None]  # noqa: E731
-    go = jax.jit(lambda s: rollout(env, act, s, jax.vmap(lambda i: Chance.of(1, i))(jnp.arange(worlds)), length, see))
+    go = jax.jit(
+        lambda s: rollout(task, act, s, jax.vmap(lambda i: Rng.from_seed(1, i))(jnp.arange(worlds)), length, see)
+    )
     return go(states)
 
 
 def test_a_picture_is_stored_once_for_the_steps_it_stands():
-    _, _, moments, _, seen = played(Lamp(), 12)
-    assert moments.reward.shape == (12, 3)
-    assert seen.frame.shape == (6, 3, 8, 8)
-    assert seen.sight.shape == (6, 3, 1)
+    _, _, transitions, _, seen = played(Lamp(), 12)
+    assert transitions.reward.shape == (12, 3)
+    assert seen.image.shape == (6, 3, 8, 8)
+    assert seen.image_features.shape == (6, 3, 1)
 
 
 def test_the_age_of_the_picture_and_a_restart_since_are_observed():
     """Episodes of six steps and a step to restart: the seventh step of a world starts it anew."""
-    _, _, moments, *_ = played(Lamp(interval=4), 16)
-    age, old = moments.observation[:, 0, 1], moments.observation[:, 0, 2]
+    _, _, transitions, *_ = played(Lamp(interval=4), 16)
+    age, old = transitions.observation[:, 0, 1], transitions.observation[:, 0, 2]
     np.testing.assert_allclose(age, np.arange(16) % 4 / 4)
-    assert not moments.valid[6, 0], "the restart"
+    assert not transitions.valid[6, 0], "the restart"
     # Step 7 is the first of a new episode, its picture was taken at step 4.
     np.testing.assert_array_equal(old[4:9], [0, 0, 0, 1, 0])
 
@@ -82,27 +85,27 @@ def test_what_only_the_picture_shows_is_learned():
     chunk, train = trainer.compile(), trainer.start(0)
     for _ in range(14):
         train, *_ = chunk(train)
-    best = jax.jit(lambda policy, frame: policy.act(jnp.zeros((2, 3)), None, policy.see(frame))[0])
+    best = jax.jit(lambda policy, frame: policy.act(jnp.zeros((2, 3)), None, policy.encode(frame))[0])
     action = best(jax.device_get(train.policy), jnp.stack([jnp.zeros((8, 8)), jnp.full((8, 8), 255)]).astype(jnp.uint8))
     np.testing.assert_allclose(action[:, 0], [-0.5, 0.5], atol=0.15)
 
 
 @pytest.mark.parametrize("sight", ["rgb", "depth"])
-def test_a_racing_drone_trains_from_its_camera(sight):
+def test_a_racing_drone_trains_from_its_camera(image_features):
     learner = Ppo(worlds=16, length=8, epochs=1, minibatches=2, block=4, hidden=(16,))
-    trainer = trainer_of(Experiment(Racing(sight=sight, pixels=16), learner, steps=512), 2)
-    before = jax.device_get(trainer.start(0).policy.eyes)
+    trainer = trainer_of(Experiment(Racing(image_features=image_features, pixels=16), learner, steps=512), 2)
+    before = jax.device_get(trainer.start(0).policy.image_encoder)
     train, metrics, _ = trainer.compile()(trainer.start(0))
     assert all(np.isfinite(float(value)) for value in metrics.values())
     # What is seen is learned from: the gradient reaches the first layer of the eyes.
-    moved = jax.tree.map(lambda a, b: bool(np.any(a != b)), before, jax.device_get(train.policy.eyes))
+    moved = jax.tree.map(lambda a, b: bool(np.any(a != b)), before, jax.device_get(train.policy.image_encoder))
     assert jax.tree.leaves(moved)[0] and all(jax.tree.leaves(moved))
 
 
 def test_pictures_that_do_not_divide_are_refused_with_the_settings_to_change():
     learner = Ppo(worlds=16, length=8, epochs=1, minibatches=2, block=16, hidden=(16,))
     with pytest.raises(ValueError, match="change learner.worlds"):
-        trainer_of(Experiment(Racing(sight="depth", pixels=16), learner, steps=512, devices=2), 2).compile()
+        trainer_of(Experiment(Racing(image_features="depth", pixels=16), learner, steps=512, devices=2), 2).compile()
     odd = replace(learner, length=6, worlds=64)
     with pytest.raises(ValueError, match="no whole number of pictures"):
-        trainer_of(Experiment(Racing(sight="depth", pixels=16), odd, steps=512), 2).compile()
+        trainer_of(Experiment(Racing(image_features="depth", pixels=16), odd, steps=512), 2).compile()

@@ -50,12 +50,14 @@ def test_a_learner_reaches_what_is_usual(case):
     name, learner, steps = CASES[case]
     task = PRESETS[name].task
     assert isinstance(task, Gymnax)
-    updates = round(steps / learner.samples)
+    updates = round(steps / learner.steps_per_update)
     trainer = Trainer(task, learner, device.mesh(1), updates, 1, updates)
     chunk, scores = trainer.compile(), []
     for seed in range(SEEDS):
         train, _, _ = chunk(trainer.start(seed))
         policy = jax.device_get(train.policy)
-        scores.append(float(np.mean(fly(task, trained_pilot(task, policy), FastPlant(), 100, 77).figures["score"])))
+        scores.append(
+            float(np.mean(fly(task, trained_pilot(task, policy), FastPlant(), 100, 77).episode_metrics["score"]))
+        )
     print(f"{case}: {[round(score, 1) for score in scores]} after {steps:,} steps, {task.goal:g} wanted")
     assert np.median(scores) >= task.goal

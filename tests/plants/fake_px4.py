@@ -25,7 +25,7 @@ FULL = 0x1BFF
 class Fake:
     def __init__(self, instance, fault):
         self.instance, self.fault = instance, fault
-        self.sim, self.air = m.Speaker(1, 200), m.Speaker(instance + 1, 1)
+        self.sim, self.wind_at = m.Speaker(1, 200), m.Speaker(instance + 1, 1)
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 14580 + instance))
         self.udp.setblocking(False)
@@ -36,7 +36,7 @@ class Fake:
         self.setpoint, self.setpoint_time = None, -1e9
         self.place_told, self.place_time, self.flown_time = None, -1e9, 1e9
         self.turns = abs(float(os.environ.get("PX4_PARAM_CA_ROTOR0_KM", "0.05"))) > WEAK
-        self.seen, self.fix = 0, False
+        self.update, self.fix = 0, False
         self.home, self.place, self.velocity = None, [0.0] * 3, [0.0] * 3
         self.q, self.rates = (1.0, 0.0, 0.0, 0.0), [0.0] * 3
         self.force_z, self.slow_integral = -9.8, 0.0
@@ -88,7 +88,7 @@ class Fake:
         for mask in (0x007, 0x038, 0x1C0, 0x1A00):
             # A group counts only if all of it is there.
             if fields & mask == mask:
-                self.seen |= mask
+                self.update |= mask
         force = (message["ax"], message["ay"], message["az"])
         self.same = self.same + 1 if force == self.last_force else 0
         self.last_force, self.force_z = force, message["az"]
@@ -122,13 +122,13 @@ class Fake:
     # The offboard link
 
     def say(self, kind, *values):
-        self.udp.sendto(self.air.pack(kind, *values), self.remote)
+        self.udp.sendto(self.wind_at.pack(kind, *values), self.remote)
 
     def text(self, words):
         self.say(m.STATUSTEXT, 4, words.encode())
 
     def tell(self, seconds):
-        if self.sensors % 5 == 0 and self.fix and self.seen & FULL == FULL & ~0x400:
+        if self.sensors % 5 == 0 and self.fix and self.update & FULL == FULL & ~0x400:
             stamp = int(1e3 * seconds)
             self.say(m.LOCAL_POSITION_NED, stamp, *self.place, *self.velocity)
             self.say(m.ATTITUDE_QUATERNION, stamp, *self.q, *self.rates)
@@ -160,7 +160,7 @@ class Fake:
             good = fresh and not self.failsafe
             self.offboard = self.offboard or good
         elif command == 400:
-            healthy = self.fix and self.same <= STALE and self.seen & FULL == FULL & ~0x400
+            healthy = self.fix and self.same <= STALE and self.update & FULL == FULL & ~0x400
             good = healthy and self.offboard and fresh and self.fault != "noarm"
             self.armed = self.armed or good
             if not good:

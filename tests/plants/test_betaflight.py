@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec3
-from slipstream.core.rng import Chance
+from slipstream.core.rng import Rng
 from slipstream.dynamics.control_modes import RateSetpoint
 from slipstream.dynamics.quadrotor import GRAVITY, racer
 from slipstream.plants import betaflight
-from slipstream.plants.betaflight import BetaflightPlant, Jitter, Tune, find, sticks_of
+from slipstream.plants.betaflight import BetaflightConfig, BetaflightPlant, TimingStats, find, sticks_of
 from slipstream.plants.plant import PlantError
 from slipstream.tasks.racing import Racing
 
@@ -37,7 +37,7 @@ real = pytest.mark.skipif(not there(), reason="Betaflight is not built: pip inst
 
 
 def test_sticks_are_linear_in_thrust_and_rates():
-    tune = Tune(max_rate=570)
+    tune = BetaflightConfig(max_rate=570)
     assert sticks_of(RateSetpoint(HOVER, Vec3(0.0, 0.0, 0.0)), racer, tune)[:2] == (1500, 1500)
     full = math.radians(570.0)
     roll, pitch, _, yaw = sticks_of(RateSetpoint(HOVER, Vec3(full, -full, 0.5 * full)), racer, tune)
@@ -47,7 +47,7 @@ def test_sticks_are_linear_in_thrust_and_rates():
 
 
 def test_jitter_is_summed_up():
-    told = Jitter(periods=[0.002] * 99 + [0.01], delays=[0.0003] * 50, sent=100, answered=50).figures()
+    told = TimingStats(periods=[0.002] * 99 + [0.01], delays=[0.0003] * 50, sent=100, answered=50).diagnostics()
     assert told["replies_per_packet"] == 0.5
     assert told["reply_median_ms"] == 0.3
     assert told["period_p99_ms"] > 1.9
@@ -81,7 +81,7 @@ def test_the_real_firmware_holds_a_racer_up_turns_it_and_ends():
     task = Racing(track="ring", start_tilt=0.0, start_spread=0.0)
     plant = BetaflightPlant()
     task = plant.adapt(task)
-    states = jax.jit(jax.vmap(lambda w: task.reset(Chance.of(0, w))))(jnp.arange(1))
+    states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(0, w))))(jnp.arange(1))
     command = jax.jit(jax.vmap(task.command))
     body = plant.start(task, states)
     pid = plant.firmware.process.pid
@@ -91,7 +91,7 @@ def test_the_real_firmware_holds_a_racer_up_turns_it_and_ends():
         for _ in range(steps):
             commanded, sticks = command(states, jnp.asarray([stick], jnp.float32))
             plant.command(commanded, sticks)
-            states = replace(states, body=plant.sense())
+            states = replace(states, body=plant.truth())
         if steps == 50:
             assert abs(float(states.body.position.z[0]) - height) < 1.0
             assert float(states.body.attitude.up.z[0]) > 0.9
@@ -99,9 +99,9 @@ def test_the_real_firmware_holds_a_racer_up_turns_it_and_ends():
     assert float(states.body.rates.x[0]) == pytest.approx(1.5, abs=0.8)
     # It keeps real time: 0.65 s are not flown faster than that.
     assert time.perf_counter() - began > 0.6
-    told = plant.figures()["betaflight"]
+    told = plant.diagnostics()["betaflight"]
     assert told["replies_per_packet"] > 0.2
-    assert plant.lost.tolist() == [False]
+    assert plant.failed.tolist() == [False]
     plant.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -111,12 +111,12 @@ def test_the_real_firmware_holds_a_racer_up_turns_it_and_ends():
 def test_one_that_dies_in_flight_is_a_lost_episode():
     task = BetaflightPlant().adapt(Racing(track="ring"))
     plant = BetaflightPlant()
-    states = jax.jit(jax.vmap(lambda w: task.reset(Chance.of(0, w))))(jnp.arange(1))
+    states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(0, w))))(jnp.arange(1))
     plant.start(task, states)
     plant.firmware.process.child.kill()
     plant.firmware.process.child.wait()
     _, sticks = jax.vmap(task.command)(states, jnp.zeros((1, 4)))
     plant.command(states, sticks)
-    assert np.all(plant.lost)
-    assert "ended" in plant.figures()["betaflight"]["failures"][0]
+    assert np.all(plant.failed)
+    assert "ended" in plant.diagnostics()["betaflight"]["failures"][0]
     plant.close()

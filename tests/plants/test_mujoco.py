@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Quat, Vec3
-from slipstream.core.rng import Chance
-from slipstream.dynamics.quadrotor import Rotors, Variation, iris, racer
+from slipstream.core.rng import Rng
+from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, iris, racer
 from slipstream.evaluate.episode import fly, scripted_pilot
 from slipstream.evaluate.excitation import FreeFlight
-from slipstream.plants.mujoco import Bodies, Instrument, Instruments, MujocoPlant, flights_of, known, pushed, read
-from slipstream.plants.plant import Airborne, Plant, PlantError
+from slipstream.plants.mujoco import Bodies, MujocoPlant, SensorModel, SensorSuite, flights_of, known, pushed, read
+from slipstream.plants.plant import Plant, PlantError, QuadrotorTask
 from slipstream.plants.registry import PLANTS
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.survey import Survey
@@ -23,7 +23,7 @@ DT = 0.0025
 
 
 def row(vehicle, x=0.0, z=50.0, speed=0.0):
-    flight = vehicle.at(Vec3(x, 0.0, z), Quat(1.0, 0.0, 0.0, 0.0), Vec3(speed, 0.0, 0.0), Vec3(0.0, 0.0, 0.0))
+    flight = vehicle.hovering(Vec3(x, 0.0, z), Quat(1.0, 0.0, 0.0, 0.0), Vec3(speed, 0.0, 0.0), Vec3(0.0, 0.0, 0.0))
     return jax.tree.map(lambda v: jnp.full(1, v, jnp.float32), flight)
 
 
@@ -32,7 +32,7 @@ def test_two_seconds_of_aggressive_flight_end_within_a_centimetre(vehicle):
     ours = mine = row(vehicle)
     bodies = Bodies(vehicle, [None], 1, DT)
     bodies.put(ours)
-    step = jax.jit(jax.vmap(lambda f, t: vehicle.step(f, t, None, Variation(), DT)))
+    step = jax.jit(jax.vmap(lambda f, t: vehicle.step(f, t, None, PhysicsRandomization(), DT)))
     push = jax.jit(jax.vmap(partial(pushed, vehicle, dt=DT)))
     still = Vec3(*[jnp.zeros(1)] * 3)
     for k in range(800):
@@ -42,7 +42,7 @@ def test_two_seconds_of_aggressive_flight_end_within_a_centimetre(vehicle):
               for i, j, m in ((1, 1, 1), (-1, 1, -1), (-1, -1, 1), (1, -1, -1)))
         )  # fmt: skip
         ours = step(ours, target)
-        rotors, thrusts, wrench = push(mine, target, still, Variation())
+        rotors, thrusts, wrench = push(mine, target, still, PhysicsRandomization())
         bodies.step(np.asarray(thrusts), np.asarray(wrench))
         mine = flights_of(jnp.asarray(bodies.get()), rotors)
     bodies.close()
@@ -52,23 +52,23 @@ def test_two_seconds_of_aggressive_flight_end_within_a_centimetre(vehicle):
 
 def test_a_gate_stops_a_drone_that_flies_into_its_frame():
     task = Racing()
-    scene = jax.device_get(task.surroundings(task.reset(Chance.of(0, 0))))
+    scene = jax.device_get(task.collision_scene(task.reset(Rng.from_seed(0, 0))))
     gate = task.course.gates(())[0]
     bodies = Bodies(racer, [scene], 1, 0.002)
     # Straight at the upright on the left of the opening.
-    start = row(racer, x=gate.centre.x - 2.0, z=gate.centre.z, speed=6.0)
-    start = replace(start, position=replace(start.position, y=jnp.full(1, gate.centre.y + 0.9)))
+    start = row(racer, x=gate.center.x - 2.0, z=gate.center.z, speed=6.0)
+    start = replace(start, position=replace(start.position, y=jnp.full(1, gate.center.y + 0.9)))
     bodies.put(start)
     for _ in range(400):
         bodies.step(np.full((1, 4), racer.mass * 9.80665 / 4), np.zeros((1, 6)))
     reached = bodies.get()[0, 0]
     bodies.close()
-    assert reached < gate.centre.x + 0.3
+    assert reached < gate.center.x + 0.3
 
 
 def test_a_drone_rests_on_the_ground_on_its_feet():
     task = Racing()
-    scene = jax.device_get(task.surroundings(task.reset(Chance.of(0, 0))))
+    scene = jax.device_get(task.collision_scene(task.reset(Rng.from_seed(0, 0))))
     bodies = Bodies(iris, [scene], 1, 0.002)
     bodies.put(row(iris, x=-3.0, z=0.5))
     for _ in range(1500):
@@ -92,18 +92,18 @@ def test_vehicles_that_differ_from_their_drawing_fall_alike_but_climb_apart():
 
 
 def test_instruments_are_late_slow_biased_and_noisy_as_they_are_told():
-    late = Instruments(
-        gyroscope=Instrument(bias=0.1),
-        attitude=Instrument(),
-        velocity=Instrument(noise=0.1),
-        position=Instrument(delay=0.02, rate=50.0),
+    late = SensorSuite(
+        gyroscope=SensorModel(bias=0.1),
+        attitude=SensorModel(),
+        velocity=SensorModel(noise=0.1),
+        position=SensorModel(delay=0.02, rate=50.0),
     )
     now = jax.tree.map(lambda x: x[0], row(racer))
     memory, seen = known(late, 100.0, now), []
     look = jax.jit(partial(read, late, 100.0))
     for k in range(200):
         flight = replace(now, position=replace(now.position, x=jnp.float32(k)))
-        memory = look(memory, flight, jnp.int32(k), Chance.of(0, 5))
+        memory = look(memory, flight, jnp.int32(k), Rng.from_seed(0, 5))
         seen.append([float(v) for v in (memory.held.position.x, memory.held.velocity.x, memory.held.rates.x)])
     place, velocity, rate = np.array(seen).T
     # Two readings late, and a new one only every other time.
@@ -116,12 +116,12 @@ def test_instruments_are_late_slow_biased_and_noisy_as_they_are_told():
 def test_velocity_setpoints_are_flown():
     task = FreeFlight(iris, control_rate=20)
     plant = MujocoPlant()
-    states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(3))
+    states = jax.vmap(lambda k: task.reset(Rng.from_seed(0, k)))(jnp.arange(3))
     states = replace(states, body=replace(states.body, memory=None))
     plant.start(task, states)
     for _ in range(80):
         plant.command(states, jnp.tile(jnp.asarray([2.0, -1.0, 0.5, 0.3]), (3, 1)))
-    v = plant.sense()
+    v = plant.truth()
     plant.close()
     assert np.asarray(v.velocity.x) == pytest.approx(2.0, abs=0.35)
     assert np.asarray(v.velocity.y) == pytest.approx(-1.0, abs=0.35)
@@ -131,7 +131,7 @@ def test_velocity_setpoints_are_flown():
 def test_a_survey_is_flown_by_rotors_and_judged_by_the_same_code():
     task = replace(Survey(mission="free", agents=2), starts="pad", world_life=0.0, gust=0.0)
     climb = lambda state: jnp.tile(jnp.asarray([0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), (2, 1))  # noqa: E731
-    states = jax.jit(jax.vmap(lambda w: task.reset(Chance.of(1, w))))(jnp.arange(1))
+    states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(1, w))))(jnp.arange(1))
     plant = MujocoPlant()
     task = plant.adapt(task)
     plant.start(task, states)
@@ -139,7 +139,7 @@ def test_a_survey_is_flown_by_rotors_and_judged_by_the_same_code():
     for _ in range(15):
         commanded, commands = command(states, jax.vmap(climb)(states))
         plant.command(commanded, commands)
-        states = judge(commanded, plant.sense())
+        states = judge(commanded, plant.truth())
     plant.close()
     height = np.asarray(states.body.drones.position.z - states.progress.home.z)
     assert (height > 2.0).all()
@@ -150,7 +150,7 @@ def test_a_race_can_be_flown_to_its_end():
     task = Racing(time_limit=0.5, track="ring")
     hold = scripted_pilot(lambda state: jnp.zeros(4))
     flown = fly(task, hold, MujocoPlant(), episodes=3, seed=1, keep=2)
-    assert flown.figures["success"].tolist() == [0.0, 0.0, 0.0]
+    assert flown.diagnostics["success"].tolist() == [0.0, 0.0, 0.0]
     assert len(flown.episodes) == 2
     assert flown.episodes[0].steps["position"].shape[1] == 3
 
@@ -172,13 +172,13 @@ def test_a_plant_says_what_it_needs(monkeypatch):
 
 @pytest.mark.parametrize("task", [Racing(), Survey()], ids=["racing", "survey"])
 def test_tasks_with_quadrotors_can_be_flown_by_others(task):
-    assert isinstance(task, Airborne)
+    assert isinstance(task, QuadrotorTask)
 
 
 def test_every_plant_keeps_the_interface():
-    from slipstream.plants.settings import USUAL, PlantSettings
+    from slipstream.plants.settings import DEFAULT_EPISODES, PlantSettings
 
-    assert set(PLANTS) == set(USUAL)
+    assert set(PLANTS) == set(DEFAULT_EPISODES)
     for name in ("fast", "mujoco"):
         plant = PLANTS[name](PlantSettings())
         assert isinstance(plant, Plant)

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec3
-from slipstream.core.rng import Chance
-from slipstream.dynamics.px4_controller import Cascade
-from slipstream.dynamics.quadrotor import Rotors, Variation, iris
+from slipstream.core.rng import Rng
+from slipstream.dynamics.px4_controller import Px4Controller
+from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, iris
 from slipstream.evaluate.episode import fly, scripted_pilot
 from slipstream.evaluate.excitation import FreeFlight
 from slipstream.plants.mujoco import flights_of
@@ -27,7 +27,7 @@ from slipstream.plants.px4 import Px4, Px4Plant
 from slipstream.plants.px4 import plant as module
 from slipstream.plants.px4.autopilot import Autopilot, parameters, version_of
 from slipstream.plants.px4.frames import attitude_ned, flipped, turned
-from slipstream.plants.px4.plant import Counts
+from slipstream.plants.px4.plant import LinkStats
 from slipstream.plants.px4.sensors import Sensors, fix_of
 from slipstream.plants.sitl import MOTORS
 from slipstream.tasks.racing import Racing
@@ -36,7 +36,7 @@ FREE = FreeFlight(iris, control_rate=50)
 
 
 def started(plant, worlds=1, task=FREE, height=3.0):
-    states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(worlds))
+    states = jax.vmap(lambda k: task.reset(Rng.from_seed(0, k)))(jnp.arange(worlds))
     states = replace(
         states,
         body=replace(states.body, memory=None, position=replace(states.body.position, z=jnp.full(worlds, height))),
@@ -50,7 +50,7 @@ def flown(plant, states, command, seconds, task=FREE):
     commands = jnp.tile(jnp.asarray(command, jnp.float32), (states.step.shape[0], 1))
     for _ in range(round(seconds * task.control_rate)):
         plant.command(states, commands)
-        states = replace(states, body=plant.sense())
+        states = replace(states, body=plant.truth())
     return states
 
 
@@ -107,10 +107,10 @@ def test_satellites_say_where_and_how_fast():
 
 
 def test_parameters_are_stock_for_the_iris_and_told_for_another_vehicle():
-    assert "PX4_PARAM_MC_ROLLRATE_P" not in parameters(iris, Cascade())
+    assert "PX4_PARAM_MC_ROLLRATE_P" not in parameters(iris, Px4Controller())
     from slipstream.dynamics.quadrotor import racer
 
-    told = parameters(racer, Cascade().suited(racer))
+    told = parameters(racer, Px4Controller().tuned_for(racer))
     assert float(told["PX4_PARAM_MC_ROLLRATE_P"]) < 0.1
     assert float(told["PX4_PARAM_CA_ROTOR0_PX"]) == pytest.approx(racer.arm[0])
     # PX4 does not use rotors to yaw whose torque is below 0.05 of its units, 6.5 a unit of thrust.
@@ -127,7 +127,7 @@ def test_a_pulse_of_one_motor_turns_the_body_as_px4_expects(motor, roll, pitch, 
     speeds[MOTORS[motor]] = 500.0
     level = flights_of([0.0] * 3 + [1.0] + [0.0] * 9, Rotors(*speeds))
     flight = jax.tree.map(jnp.float32, level)
-    _, torque = iris.wrench(flight, None, Variation())
+    _, torque = iris.wrench(flight, None, PhysicsRandomization())
     assert [math.copysign(1, float(t)) for t in torque.parts] == [roll, pitch, yaw]
 
 
@@ -191,9 +191,9 @@ def test_it_boots_arms_takes_off_flies_and_leaves_nothing_behind(fake_px4):
     assert float(states.body.position.z[0]) == pytest.approx(3.0, abs=0.5)
     states = flown(plant, states, (2.0, 0.0, 0.0, 0.0), 3.0)
     assert float(states.body.velocity.x[0]) == pytest.approx(2.0, abs=0.5)
-    seen = plant.seen()
+    seen = plant.update()
     assert float((seen.position - states.body.position).norm()[0]) < 0.5
-    told = plant.figures()["px4"]
+    told = plant.diagnostics()["px4"]
     assert told["version"] == "v1.14.3"
     assert told["missed_replies"] == 0
     assert told["times_real_time"] > 0.0
@@ -208,7 +208,7 @@ def test_two_fly_at_once_each_by_its_own_commands(fake_px4):
     states = started(plant, worlds=2)
     for _ in range(100):
         plant.command(states, jnp.asarray([[2.0, 0, 0, 0], [0, -2.0, 0, 0]], jnp.float32))
-        states = replace(states, body=plant.sense())
+        states = replace(states, body=plant.truth())
     plant.close()
     v = states.body.velocity
     assert [round(float(x)) for x in (v.x[0], v.y[0], v.x[1], v.y[1])] == [2, 0, 0, -2]
@@ -239,7 +239,7 @@ def test_a_racer_is_taken_up_and_down_again_before_its_start(fake_px4, monkeypat
 def test_rotor_speeds_are_refused(fake_px4):
     plant = Px4Plant(fake_px4(), first=25)
     with pytest.raises(PlantError, match="no rotor speeds"):
-        Autopilot(plant.px4, 25, {}, {}).target(Rotors(*[1.0] * 4), iris, Cascade(), np.zeros(3))
+        Autopilot(plant.px4, 25, {}, {}).target(Rotors(*[1.0] * 4), iris, Px4Controller(), np.zeros(3))
 
 
 def stream_stopped(plant, states):
@@ -272,8 +272,8 @@ def test_one_that_dies_in_flight_is_a_lost_episode_with_its_reason(fake_px4):
     plant = Px4Plant(fake_px4("die:25"), first=27)
     states = started(plant)
     flown(plant, states, (1.0, 0.0, 0.0, 0.0), 25.0)
-    assert plant.lost.tolist() == [True]
-    assert "ended" in plant.figures()["px4"]["failures"][-1]
+    assert plant.failed.tolist() == [True]
+    assert "ended" in plant.diagnostics()["px4"]["failures"][-1]
     assert plant.pilots[0].process is None
     plant.close()
 
@@ -283,9 +283,9 @@ def test_one_that_hangs_is_ended_by_the_watchdog(fake_px4):
     states = started(plant)
     pid = plant.pilots[0].process.pid
     flown(plant, states, (1.0, 0.0, 0.0, 0.0), 25.0)
-    assert plant.lost.all()
+    assert plant.failed.all()
     assert not running(pid)
-    told = plant.figures()["px4"]
+    told = plant.diagnostics()["px4"]
     assert "has not answered" in told["failures"][-1]
     assert told["missed_replies"] > 10
     plant.close()
@@ -295,9 +295,9 @@ def test_one_that_never_answers_is_started_again_twice_and_then_lost(fake_px4, m
     monkeypatch.setattr(module, "BOOT", 1.0)
     plant = Px4Plant(fake_px4("mute"), first=29)
     started(plant)
-    assert plant.lost.all()
-    assert plant.figures()["px4"]["restarts"] == 2
-    assert "did not answer" in plant.figures()["px4"]["failures"][0]
+    assert plant.failed.all()
+    assert plant.diagnostics()["px4"]["restarts"] == 2
+    assert "did not answer" in plant.diagnostics()["px4"]["failures"][0]
     plant.close()
 
 
@@ -305,19 +305,19 @@ def test_one_that_refuses_to_arm_says_why(fake_px4, monkeypatch):
     monkeypatch.setattr(module, "ARMED", 4.0)
     plant = Px4Plant(fake_px4("noarm"), first=30)
     started(plant)
-    assert plant.lost.all()
-    assert "Arming denied" in plant.figures()["px4"]["failures"][0]
+    assert plant.failed.all()
+    assert "Arming denied" in plant.diagnostics()["px4"]["failures"][0]
     plant.close()
 
 
 def test_a_machine_slower_than_real_time_loses_nothing(fake_px4, monkeypatch):
     plant = Px4Plant(fake_px4(), first=31)
     states = started(plant)
-    plant.counts = Counts()
+    plant.counts = LinkStats()
     exchange = plant._exchange
     monkeypatch.setattr(plant, "_exchange", lambda: (time.sleep(0.02), exchange()))
     states = flown(plant, states, (1.0, 0.0, 0.0, 0.0), 1.5)
-    told = plant.figures()["px4"]
+    told = plant.diagnostics()["px4"]
     plant.close()
     assert told["times_real_time"] < 0.25
     assert told["missed_replies"] == 0 and not told["failures"]
@@ -329,9 +329,9 @@ def test_episodes_after_a_lost_one_are_flown(fake_px4, tmp_path):
     hold = scripted_pilot(lambda state: jnp.zeros(4))
     plant = Px4Plant(fake_px4(f"once:{tmp_path / 'died'}"), instances=1, first=32)
     done = fly(task, hold, plant, 2, 1, 1)
-    assert len(plant.figures()["px4"]["failures"]) == 1, plant.figures()
-    assert done.figures["lost"].tolist() == [1.0, 0.0]
-    assert done.figures["success"].tolist()[0] == 0.0
+    assert len(plant.diagnostics()["px4"]["failures"]) == 1, plant.diagnostics()
+    assert done.diagnostics["lost"].tolist() == [1.0, 0.0]
+    assert done.diagnostics["success"].tolist()[0] == 0.0
 
 
 # The real one
@@ -350,4 +350,4 @@ def test_the_real_px4_hovers_steps_and_flies_a_square():
         assert math.hypot(float(v.x[0]) - x, float(v.y[0]) - y) < 0.6
     plant.close()
     assert float((states.body.position - corner).norm()[0]) < 4.0
-    assert plant.figures()["px4"]["missed_replies"] < 20
+    assert plant.diagnostics()["px4"]["missed_replies"] < 20

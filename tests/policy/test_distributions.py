@@ -3,14 +3,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.core.rng import Chance
+from slipstream.core.rng import Rng
 from slipstream.policy.distributions import Categorical, MultiCategorical, Normal
 
-CHANCES = jax.vmap(lambda w: Chance.of(0, w))(jnp.arange(60_000))
+CHANCES = jax.vmap(lambda w: Rng.from_seed(0, w))(jnp.arange(60_000))
 
 
 def sampled(distribution):
-    return np.asarray(jax.jit(jax.vmap(lambda chance: distribution.sample(chance)[0]))(CHANCES))
+    return np.asarray(jax.jit(jax.vmap(lambda rng: distribution.sample(rng)[0]))(CHANCES))
 
 
 def test_a_normal_sample_has_its_mean_and_spread():

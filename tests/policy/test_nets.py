@@ -5,33 +5,34 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.core.task import Box, Discrete, Spec
+from slipstream.core.spaces import Box, Discrete
+from slipstream.core.task import Spec
 from slipstream.policy.actor_critic import ActorCritic
-from slipstream.policy.nets import EYES, Mlp, Normaliser
+from slipstream.policy.nets import IMAGE_ENCODERS, Mlp, Normalizer
 
 
 def test_a_normaliser_knows_the_mean_and_variance_of_all_it_saw():
     random = np.random.default_rng(0)
     rows = random.normal(3.0, 5.0, (10, 500, 4)).astype(np.float32)
     valid = random.random((10, 500)) < 0.7
-    seen = Normaliser.of(4)
+    seen = Normalizer.of(4)
     for part, flags in zip(rows, valid, strict=True):
-        seen = seen.seen(jnp.asarray(part), jnp.asarray(flags))
+        seen = seen.update(jnp.asarray(part), jnp.asarray(flags))
     np.testing.assert_allclose(seen.mean, rows[valid].mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(seen.variance, rows[valid].var(axis=0), rtol=1e-3)
 
 
 def test_a_normaliser_is_not_confused_by_numbers_far_from_zero():
     rows = jnp.asarray(np.random.default_rng(0).normal(1000.0, 0.5, (4000, 1)), jnp.float32)
-    seen = Normaliser.of(1).seen(rows, jnp.ones(4000, bool))
+    seen = Normalizer.of(1).update(rows, jnp.ones(4000, bool))
     for _ in range(20):
-        seen = seen.seen(rows, jnp.ones(4000, bool))
+        seen = seen.update(rows, jnp.ones(4000, bool))
     assert abs(float(seen.variance[0]) - 0.25) < 0.02
 
 
 def test_what_was_not_valid_is_not_seen():
     rows = jnp.array([[1.0], [1e9]])
-    seen = Normaliser.of(1).seen(rows, jnp.array([True, False]))
+    seen = Normalizer.of(1).update(rows, jnp.array([True, False]))
     assert float(seen.mean[0]) == 1.0
 
 
@@ -43,14 +44,14 @@ def test_acting_for_a_batch_is_acting_one_by_one():
         together = policy.act(rows)[0]
         alone = jnp.stack([policy.act(row)[0] for row in rows])
         np.testing.assert_allclose(together, alone, atol=1e-5)
-        choice, value = policy.both(rows)
+        choice, value = policy.distribution_and_value(rows)
         np.testing.assert_allclose(choice.mode, together, atol=1e-6)
         np.testing.assert_allclose(value, policy.value(rows), atol=1e-6)
 
 
 def test_an_untrained_policy_prefers_nothing():
     policy = ActorCritic.init(jax.random.key(0), Spec(5, Discrete(4), 0.01), (16,))
-    logits = policy.choice(jnp.ones(5)).logits
+    logits = policy.distribution(jnp.ones(5)).logits
     assert float(jnp.max(jnp.abs(logits))) < 0.1
 
 
@@ -59,52 +60,52 @@ def test_the_layers_of_a_network_are_orthogonal_at_the_start():
     np.testing.assert_allclose(layer.weight.T @ layer.weight, 2.0 * np.eye(8), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", EYES)
+@pytest.mark.parametrize("kind", IMAGE_ENCODERS)
 @pytest.mark.parametrize("channels", [1, 3])
 def test_eyes_read_a_batch_as_they_read_one_picture(kind, channels):
-    eyes = EYES[kind].init(jax.random.key(1), (32, 40, channels))
+    image_encoder = IMAGE_ENCODERS[kind].init(jax.random.key(1), (32, 40, channels))
     words = jax.random.bits(jax.random.key(2), (3, 2, 32, 40), jnp.uint32)
     frames = words & 0xFFFFFF if channels == 3 else (words & 0xFF).astype(jnp.uint8)
-    sights = jax.jit(lambda x: eyes(x))(frames)
-    assert sights.shape == (3, 2, 64)
-    np.testing.assert_allclose(sights[2, 1], eyes(frames[2, 1]), atol=1e-5)
-    assert float(jnp.abs(sights[0, 0] - sights[1, 0]).max()) > 1e-3
+    image_features = jax.jit(lambda x: image_encoder(x))(frames)
+    assert image_features.shape == (3, 2, 64)
+    np.testing.assert_allclose(image_features[2, 1], image_encoder(frames[2, 1]), atol=1e-5)
+    assert float(jnp.abs(image_features[0, 0] - image_features[1, 0]).max()) > 1e-3
 
 
 @pytest.mark.parametrize(("kind", "frame"), [("patches", (33, 40, 3)), ("convolutions", (8, 8, 1))])
 def test_a_picture_that_eyes_cannot_read_is_refused(kind, frame):
     with pytest.raises(ValueError, match="picture of"):
-        EYES[kind].init(jax.random.key(0), frame)
+        IMAGE_ENCODERS[kind].init(jax.random.key(0), frame)
 
 
 def test_what_only_the_critic_is_told_changes_the_value_and_not_the_choice():
-    spec = Spec(5, Box(3), 0.01, insight=2)
+    spec = Spec(5, Box(3), 0.01, privileged_inputs=2)
     policy = ActorCritic.init(jax.random.key(0), spec, (16,))
     seen = jax.random.normal(jax.random.key(1), (4, 7))
     other = seen.at[:, 5:].add(1.0)
-    np.testing.assert_array_equal(policy.choice(seen).mode, policy.choice(other).mode)
+    np.testing.assert_array_equal(policy.distribution(seen).mode, policy.distribution(other).mode)
     assert float(jnp.abs(policy.value(seen) - policy.value(other)).max()) > 1e-3
     # Acting needs only what the actor is told.
     np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])
 
 
 def test_a_guess_is_learned_from_the_truth_and_not_from_the_actor():
-    spec = Spec(5, Box(3), 0.01, insight=2)
+    spec = Spec(5, Box(3), 0.01, privileged_inputs=2)
     policy = ActorCritic.init(jax.random.key(0), spec, (16,), guesses=True)
     seen = jax.random.normal(jax.random.key(1), (256, 7)).at[:, 5:].set(0.0)
     seen = seen.at[:, 5].set(seen[:, 0]).at[:, 6].set(-seen[:, 1])
     np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])
 
-    def chosen(guesser):
-        return jnp.sum(replace(policy, guesser=guesser).choice(seen).mode ** 2)
+    def chosen(state_estimator):
+        return jnp.sum(replace(policy, state_estimator=state_estimator).distribution(seen).mode ** 2)
 
-    assert all(float(jnp.abs(x).max()) == 0.0 for x in jax.tree.leaves(jax.grad(chosen)(policy.guesser)))
+    assert all(float(jnp.abs(x).max()) == 0.0 for x in jax.tree.leaves(jax.grad(chosen)(policy.state_estimator)))
 
-    def wrong(guesser):
-        return jnp.mean(replace(policy, guesser=guesser).wrong(seen))
+    def estimation_loss(state_estimator):
+        return jnp.mean(replace(policy, state_estimator=state_estimator).estimation_loss(seen))
 
-    def learn(guesser, _):
-        return jax.tree.map(lambda w, g: w - 0.3 * g, guesser, jax.grad(wrong)(guesser)), None
+    def learn(state_estimator, _):
+        return jax.tree.map(lambda w, g: w - 0.3 * g, state_estimator, jax.grad(wrong)(state_estimator)), None
 
-    learned, _ = jax.lax.scan(learn, policy.guesser, length=300)
-    assert float(wrong(learned)) < 0.1 * float(wrong(policy.guesser))
+    learned, _ = jax.lax.scan(learn, policy.state_estimator, length=300)
+    assert float(wrong(learned)) < 0.1 * float(wrong(policy.state_estimator))

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from slipstream.core import device
 from slipstream.runs import checkpoint
+from slipstream.core import device
 from slipstream.runs.checkpoint import CheckpointError
 from slipstream.experiment.experiment import PRESETS, Experiment
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.ppo import Ppo
-from slipstream.learn.rollout import Tally
+from slipstream.learn.rollout import EpisodeStats
 from slipstream.learn.sac import Sac
 from slipstream.runs.run import Run, RunError, write_text
 from slipstream.tasks.racing import Racing
@@ -109,12 +109,12 @@ SMALL_REPLAY = {
 )
 def test_a_training_with_a_replay_stopped_and_resumed_is_bit_for_bit_the_whole_one(tmp_path, task, learner):
     """It stops once it has begun to learn, in the middle of the ring's second round."""
-    experiment = Experiment(PRESETS[task].task, learner, steps=8 * learner.samples * 3, devices=2)
+    experiment = Experiment(PRESETS[task].task, learner, steps=8 * learner.steps_per_update * 3, devices=2)
     once = Run.create(tmp_path / "once", experiment)
     train(once)
     twice, looks = Run.create(tmp_path / "twice", experiment), []
     train(twice, watch=looks.append, stop=lambda: len(looks) == 2)
-    assert twice.steps == [8 * learner.samples * 2]
+    assert twice.steps == [8 * learner.steps_per_update * 2]
     train(twice, resume=True)
     whole, parts = weights(once.folder), weights(twice.folder)
     assert whole.keys() == parts.keys()
@@ -362,11 +362,11 @@ def test_a_seed_that_diverges_is_named_though_the_others_are_well(whole):
 
 def test_easier_worlds_at_the_start_of_a_training_do_not_compete_for_the_best():
     task = PRESETS["marine"].task
-    tally = Tally({"success": np.float32(9.0)}, {"success": np.float32(10.0)})
-    early, late = (Skill(task, share).counting(tally).value({"reward": 0.0}) for share in (0.1, 0.9))
+    stats = EpisodeStats({"success": np.float32(9.0)}, {"success": np.float32(10.0)})
+    early, late = (Skill(task, share).counting(stats).value({"reward": 0.0}) for share in (0.1, 0.9))
     assert early is None
     assert late == pytest.approx(0.9)
-    nobody = Tally({"success": np.float32(0.0)}, {"success": np.float32(0.0)})
+    nobody = EpisodeStats({"success": np.float32(0.0)}, {"success": np.float32(0.0)})
     assert Skill(Racing(), 0.5).counting(nobody).value({"reward": 5.0}) is None
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from slipstream.core.geometry import Quat, Vec3
 from slipstream.sensors.camera import Camera, View
-from slipstream.sensors.scene import GROUND, SKY, Colour, Ground, Scene, daylight, hulls, shapes
+from slipstream.sensors.scene import GROUND, SKY, Color, Ground, Scene, daylight, hulls, shapes
 
 KINDS = ("boxes", "ellipsoids", "cylinders", "capsules")
-GREEN = Ground(*map(jnp.float32, (0.0, 2.0)), Colour(0.3, 0.5, 0.3), Colour(0.4, 0.6, 0.4))
+GREEN = Ground(*map(jnp.float32, (0.0, 2.0)), Color(0.3, 0.5, 0.3), Color(0.4, 0.6, 0.4))
 
 
 def unit(rng, size):

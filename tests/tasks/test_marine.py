@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec2
-from slipstream.core.rng import Chance
-from slipstream.core.task import Growing, advance
+from slipstream.core.rng import Rng
+from slipstream.core.task import CurriculumTask, advance
 from slipstream.evaluate.episode import fly, other_task, scripted_pilot
 from slipstream.learn.rollout import in_blocks
 from slipstream.plants.fast import FastPlant
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.marine.colregs import duty, situation
 from slipstream.tasks.marine.sensing import nearest
-from slipstream.tasks.marine.state import Thing
+from slipstream.tasks.marine.state import Obstacle
 
 ICRA = Marine(
     vessels=3, buoys=4, vehicle="dot", space="discrete", rules=False, vortices=4, size=50.0, distance=30.0, reach=15.0
@@ -26,16 +26,16 @@ ICRA = Marine(
 
 
 def states(task, count=64, seed=0):
-    return jax.jit(jax.vmap(lambda k: task.reset(Chance.of(seed, k))))(jnp.arange(count))
+    return jax.jit(jax.vmap(lambda k: task.reset(Rng.from_seed(seed, k))))(jnp.arange(count))
 
 
 def thing(x, y, vx, vy, there=True):
     f = jnp.float32
-    return Thing(Vec2(f(x), f(y)), Vec2(f(vx), f(vy)), f(2.795), jnp.bool_(there))
+    return Obstacle(Vec2(f(x), f(y)), Vec2(f(vx), f(vy)), f(2.795), jnp.bool_(there))
 
 
 def test_starts_and_goals_keep_their_distances():
-    task = Marine().exam()
+    task = Marine().for_evaluation()
     made = states(task, 200)
     start = np.stack([made.body.position.x, made.body.position.y], -1)
     goal = np.stack([made.world.goal.x, made.world.goal.y], -1)
@@ -54,7 +54,7 @@ def test_starts_and_goals_keep_their_distances():
 
 def test_practice_grows_and_absent_vessels_have_ended():
     task = Marine()
-    assert isinstance(task, Growing)
+    assert isinstance(task, CurriculumTask)
     young, grown = states(task.at(jnp.float32(0.0))), states(task.at(jnp.float32(1.0)))
     assert set(np.sum(~np.asarray(young.ended), 1)) == {3}
     assert np.asarray(young.world.sizes).max() == 0.0
@@ -118,7 +118,7 @@ def test_the_nearest_things_come_first_and_the_rest_is_empty():
 
 
 def placed(task, places, goals=None):
-    state = task.reset(Chance.of(0, 0))
+    state = task.reset(Rng.from_seed(0, 0))
     x, y = (jnp.asarray([p[k] for p in places], jnp.float32) for k in range(2))
     state = replace(state, body=replace(state.body, position=Vec2(x, y)))
     if goals is not None:
@@ -129,7 +129,7 @@ def placed(task, places, goals=None):
 
 
 def test_vessels_that_touch_have_ended_and_are_gone_from_sight():
-    task = Marine(vessels=3, buoys=0).exam()
+    task = Marine(vessels=3, buoys=0).for_evaluation()
     far = [(30.0, 30.0)] * 3
     state = placed(task, [(0.0, 0.0), (4.0, 0.0), (15.0, 0.0)], far)
     before = task.observe(state).reshape(3, -1)
@@ -142,12 +142,12 @@ def test_vessels_that_touch_have_ended_and_are_gone_from_sight():
 
 
 def test_a_goal_is_an_end_and_the_clock_is_none():
-    task = replace(Marine(vessels=3, buoys=0).exam(), time_limit=0.5)
+    task = replace(Marine(vessels=3, buoys=0).for_evaluation(), time_limit=0.5)
     state = placed(task, [(0.0, 0.0), (20.0, 0.0), (40.0, 0.0)], [(1.0, 0.0), (40.0, 40.0), (0.0, 40.0)])
     after = advance(task, state, jnp.zeros((3, 2)))
     assert after.terminated.tolist() == [True, False, False]
     assert after.truncated.tolist() == [False, True, True]
-    assert task.figures(after)["success"].tolist() == [1.0, 0.0, 0.0]
+    assert task.episode_metrics(after)["success"].tolist() == [1.0, 0.0, 0.0]
 
 
 def test_choices_numbers_and_components_are_the_same_thrust():
@@ -158,7 +158,7 @@ def test_choices_numbers_and_components_are_the_same_thrust():
         ("multidiscrete", jnp.array([[3, 2]] * 5)),
     ):
         task = Marine(space=space)
-        _, told = task.command(task.reset(Chance.of(0, 0)), action)
+        _, told = task.command(task.reset(Rng.from_seed(0, 0)), action)
         sent[space] = (float(told.x[0]), float(told.y[0]))
     assert set(sent.values()) == {(0.5, -1.0)}
 
@@ -173,7 +173,7 @@ def test_starts_and_goals_have_nothing_to_do_with_each_other():
 
 
 def test_noise_is_new_in_every_step():
-    task = Marine(vessels=3, buoys=0).exam()
+    task = Marine(vessels=3, buoys=0).for_evaluation()
     state, seen = placed(task, [(0.0, 0.0), (10.0, 0.0), (18.0, 0.0)], [(30.0, 30.0)] * 3), []
     for _ in range(6):
         seen.append([float(part) for part in (task.sensed(state)[0].radius[0], task.sensed(state)[0].gap.x[0])])
@@ -214,19 +214,19 @@ def test_a_bay_may_have_fewer_vessels_than_a_training_begins_with():
     assert not bool(jnp.any(states(task).ended))
 
 
-@pytest.mark.parametrize("task", [ICRA.exam(), Marine().exam()], ids=["points", "hulls"])
+@pytest.mark.parametrize("task", [ICRA.for_evaluation(), Marine().for_evaluation()], ids=["points", "hulls"])
 def test_classical_planners_sail_the_same_worlds(task):
     for script in task.baselines().values():
         done = fly(task, scripted_pilot(script), FastPlant(), 24, 3, 1)
-        told = task.summary(done.figures)
+        told = task.summary(done.episode_metrics)
         assert told["all_reach"] > 0.5
-        assert float(np.mean(done.figures["success"])) > 0.8
+        assert float(np.mean(done.episode_metrics["success"])) > 0.8
 
 
 def test_a_vessel_that_has_arrived_is_told_its_own_time_and_not_that_of_the_last_one():
-    task = Marine(vessels=3, buoys=0).exam()
+    task = Marine(vessels=3, buoys=0).for_evaluation()
     flown = fly(task, scripted_pilot(task.baselines()["velocity obstacles"]), FastPlant(), 16, 5)
-    times = flown.figures["duration"].reshape(-1, 3)
+    times = flown.episode_metrics["duration"].reshape(-1, 3)
     both = np.all(np.isfinite(times), axis=1)
     assert both.any() and np.all(np.ptp(times[both], axis=1) > 0.0)
 
@@ -238,8 +238,8 @@ def test_a_bay_without_buoys_is_cut_into_blocks_and_joined_again():
 
 
 def test_the_clock_that_ends_all_voyages_hides_no_vessel():
-    task = Marine(noise=0.0, reach=100.0).exam()
-    state = jax.jit(task.reset)(Chance.of(0, 0))
+    task = Marine(noise=0.0, reach=100.0).for_evaluation()
+    state = jax.jit(task.reset)(Rng.from_seed(0, 0))
     over = replace(state, truncated=jnp.ones(5, bool))
     assert np.array_equal(task.observe(state), task.observe(over))
     # One that has arrived is gone all the same.

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec3
-from slipstream.core.rng import Chance
-from slipstream.core.task import advance, prepare
+from slipstream.core.rng import Rng
+from slipstream.core.task import advance, draw_restart
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.racing.track import OPENING, seven
 
 ENV = Racing()
 
 
-def started(env=ENV, world=0, seed=0):
-    return jax.jit(env.reset)(Chance.of(seed, world))
+def started(task=ENV, world=0, seed=0):
+    return jax.jit(task.reset)(Rng.from_seed(seed, world))
 
 
 def placed(state, x, y, z, vx=0.0, vy=0.0, vz=0.0):
@@ -28,20 +28,20 @@ def towards(state, index):
     return replace(state, progress=replace(state.progress, next_gate=jnp.int32(index)))
 
 
-def judged(env, state, x, y, z):
+def judged(task, state, x, y, z):
     body = placed(state, x, y, z).body
-    return jax.jit(env.judge)(state, body)
+    return jax.jit(task.judge)(state, body)
 
 
-def through(env, state, index, aside=0.0):
+def through(task, state, index, aside=0.0):
     """The state after a step through the gate of that index."""
     gate = seven.fixed[index]
     ends = []
     for distance in (-0.05, 0.05):
-        x = gate.centre.x + gate.cos * distance - gate.sin * aside
-        y = gate.centre.y + gate.sin * distance + gate.cos * aside
-        ends.append((x, y, gate.centre.z))
-    return judged(env, placed(state, *ends[0]), *ends[1])
+        x = gate.center.x + gate.cos * distance - gate.sin * aside
+        y = gate.center.y + gate.sin * distance + gate.cos * aside
+        ends.append((x, y, gate.center.z))
+    return judged(task, placed(state, *ends[0]), *ends[1])
 
 
 def test_passing_a_gate_pays_and_makes_the_next_one_the_goal():
@@ -59,7 +59,7 @@ def test_a_lap_is_seven_gates_from_wherever_it_began():
         state = through(ENV, state, (3 + k) % 7)
     assert int(state.progress.next_gate) == 3
     assert float(state.progress.first_lap) == pytest.approx(7 * 0.01, abs=1e-6)
-    assert float(ENV.figures(state)["success"]) == 1.0
+    assert float(ENV.episode_metrics(state)["success"]) == 1.0
 
 
 def test_the_frame_ends_the_attempt_and_costs():
@@ -72,9 +72,9 @@ def test_the_frame_ends_the_attempt_and_costs():
 def test_a_margin_makes_gates_narrower_in_training_and_not_in_an_evaluation():
     room = OPENING / 2 - ENV.quadrotor.radius
     training = replace(ENV, gate_margin=0.05)
-    for env, aside, hit in ((training, room - 0.06, False), (training, room - 0.04, True), (ENV, room - 0.04, False)):
-        assert bool(through(env, towards(started(), 1), 1, aside=aside).progress.crashed) == hit
-    assert training.exam() == ENV.exam()
+    for task, aside, hit in ((training, room - 0.06, False), (training, room - 0.04, True), (ENV, room - 0.04, False)):
+        assert bool(through(task, towards(started(), 1), 1, aside=aside).progress.crashed) == hit
+    assert training.for_evaluation() == ENV.for_evaluation()
     with pytest.raises(ValueError, match="margin"):
         Racing(gate_margin=1.0)
 
@@ -103,15 +103,15 @@ def test_the_ground_ends_the_attempt():
 
 
 def test_coming_nearer_pays_by_the_metre():
-    env = Racing(look_reward=0.0, rates_reward=0.0)
-    state = judged(env, placed(towards(started(env), 1), 0.0, 5.0, 1.0668), 0.5, 5.0, 1.0668)
-    assert float(state.reward) == pytest.approx(env.progress_reward * 0.5, abs=1e-4)
+    task = Racing(look_reward=0.0, rates_reward=0.0)
+    state = judged(task, placed(towards(started(task), 1), 0.0, 5.0, 1.0668), 0.5, 5.0, 1.0668)
+    assert float(state.reward) == pytest.approx(task.progress_reward * 0.5, abs=1e-4)
 
 
 def test_facing_the_gate_pays_what_the_angle_says():
-    env = Racing(progress_reward=0.0, rates_reward=0.0, look_reward=1.0)
+    task = Racing(progress_reward=0.0, rates_reward=0.0, look_reward=1.0)
     for world in range(5):
-        state = judged(env, placed(towards(started(env, world), 1), 1.0, 2.0, 2.0), 1.0, 2.0, 2.0)
+        state = judged(task, placed(towards(started(task, world), 1), 1.0, 2.0, 2.0), 1.0, 2.0, 2.0)
         nose = np.array([float(p) for p in state.body.attitude.forward.parts])
         ahead = np.array([10.0, 5.0, 1.0668]) - [1.0, 2.0, 2.0]
         angle = np.arccos(nose @ ahead / np.linalg.norm(ahead))
@@ -126,12 +126,12 @@ def test_the_clock_truncates_and_does_not_terminate():
 
 
 def test_practice_is_cut_short_and_the_exam_is_not():
-    env = Racing(practice_limit=1.0)
-    state = placed(towards(replace(started(env), step=jnp.int32(99)), 1), 5.0, 2.5, 2.0)
-    assert bool(judged(env, state, 5.0, 2.5, 2.0).truncated)
-    assert np.isnan(env.figures(judged(env, state, 5.0, 2.5, 2.0))["success"])
+    task = Racing(practice_limit=1.0)
+    state = placed(towards(replace(started(task), step=jnp.int32(99)), 1), 5.0, 2.5, 2.0)
+    assert bool(judged(task, state, 5.0, 2.5, 2.0).truncated)
+    assert np.isnan(task.episode_metrics(judged(task, state, 5.0, 2.5, 2.0))["success"])
     state = replace(state, world=replace(state.world, limit=None))
-    assert not bool(judged(env.exam(), state, 5.0, 2.5, 2.0).truncated)
+    assert not bool(judged(task.for_evaluation(), state, 5.0, 2.5, 2.0).truncated)
 
 
 def test_an_ended_world_restarts_on_the_step_after_its_end():
@@ -147,65 +147,65 @@ def test_an_ended_world_restarts_on_the_step_after_its_end():
 def test_a_prepared_start_is_where_a_world_restarts():
     state = judged(ENV, placed(towards(started(), 1), 5.0, 0.0, 0.1), 5.0, 0.0, 0.01)
     now = jax.jit(lambda s: advance(ENV, s, jnp.zeros(4)))(state)
-    ahead = jax.jit(lambda s, fresh: advance(ENV, s, jnp.zeros(4), fresh))(state, prepare(ENV, state))
+    ahead = jax.jit(lambda s, fresh: advance(ENV, s, jnp.zeros(4), fresh))(state, draw_restart(ENV, state))
     # Compiled apart, they may round differently.
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), now, ahead)
 
 
 def test_two_restarts_from_one_prepared_start_draw_different_numbers_afterwards():
-    env = replace(ENV, gust=1.0)
-    state = replace(started(env), terminated=jnp.bool_(True))
-    fresh = prepare(env, state)
-    go = jax.jit(lambda s: advance(env, s, jnp.zeros(4), fresh))
+    task = replace(ENV, gust=1.0)
+    state = replace(started(task), terminated=jnp.bool_(True))
+    fresh = draw_restart(task, state)
+    go = jax.jit(lambda s: advance(task, s, jnp.zeros(4), fresh))
     first = go(state)
     second = go(replace(go(first), terminated=jnp.bool_(True)))
     assert float(first.body.position.x) == float(second.body.position.x)
     assert float(go(first).progress.gust.x) != float(go(second).progress.gust.x)
-    assert float(prepare(env, second).state.body.position.x) != float(fresh.state.body.position.x)
+    assert float(draw_restart(task, second).state.body.position.x) != float(fresh.state.body.position.x)
 
 
 @pytest.mark.parametrize("starts", ["gates", "line", "grid"])
 @pytest.mark.parametrize("track", ["seven", "ring", "eight", "long", "generated"])
 def test_a_drone_starts_clear_of_everything_and_facing_the_next_gate(track, starts):
-    env = Racing(track=track, starts=starts, start_turn=0.0, start_tilt=0.0)
-    states = jax.jit(jax.vmap(lambda w: env.reset(Chance.of(0, w))))(jnp.arange(512))
-    still = jax.jit(jax.vmap(lambda s: env.judge(s, s.body)))(states)
+    task = Racing(track=track, starts=starts, start_turn=0.0, start_tilt=0.0)
+    states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(0, w))))(jnp.arange(512))
+    still = jax.jit(jax.vmap(lambda s: task.judge(s, s.body)))(states)
     assert not bool(still.ended.any())
-    seen = np.asarray(jax.jit(jax.vmap(env.observe))(states))
+    seen = np.asarray(jax.jit(jax.vmap(task.observe))(states))
     ahead = seen[:, 9:12]
     assert (ahead[:, 0] > 0.0).all()
     np.testing.assert_allclose(ahead[:, 1], 0.0, atol=1e-3)
 
 
 def test_starts_are_spread_over_all_gates():
-    states = jax.jit(jax.vmap(lambda w: ENV.reset(Chance.of(0, w))))(jnp.arange(7000))
+    states = jax.jit(jax.vmap(lambda w: ENV.reset(Rng.from_seed(0, w))))(jnp.arange(7000))
     counts = np.bincount(np.asarray(states.progress.next_gate), minlength=7)
     assert counts.min() > 850
 
 
 def test_two_drones_that_meet_both_crash():
-    env = Racing(agents=3)
-    state = started(env)
+    task = Racing(agents=3)
+    state = started(task)
     position = Vec3(jnp.array([5.0, 5.1, 0.0]), jnp.array([2.0, 2.0, 3.0]), jnp.array([2.0, 2.0, 2.0]))
     state = replace(state, body=replace(state.body, position=position))
-    after = jax.jit(env.judge)(state, state.body)
+    after = jax.jit(task.judge)(state, state.body)
     assert after.terminated.tolist() == [True, True, False]
     assert after.progress.crashed.tolist() == [True, True, False]
 
 
 def test_a_drone_out_of_the_race_is_no_longer_in_the_way():
-    env = Racing(agents=2)
-    state = started(env)
+    task = Racing(agents=2)
+    state = started(task)
     position = Vec3(jnp.array([5.0, 5.1]), jnp.array([2.0, 2.0]), jnp.array([2.0, 2.0]))
     state = replace(state, body=replace(state.body, position=position), terminated=jnp.array([True, False]))
-    after = jax.jit(env.judge)(state, state.body)
+    after = jax.jit(task.judge)(state, state.body)
     assert not bool(after.progress.crashed[1])
 
 
 def test_a_race_restarts_when_the_last_drone_has_ended():
-    env = Racing(agents=2)
-    state = replace(started(env), terminated=jnp.array([True, False]), step=jnp.int32(5))
-    step = jax.jit(lambda s: advance(env, s, jnp.zeros((2, 4))))
+    task = Racing(agents=2)
+    state = replace(started(task), terminated=jnp.array([True, False]), step=jnp.int32(5))
+    step = jax.jit(lambda s: advance(task, s, jnp.zeros((2, 4))))
     waiting = step(state)
     assert bool(waiting.terminated[0])
     assert float(waiting.reward[0]) == 0.0
@@ -214,9 +214,9 @@ def test_a_race_restarts_when_the_last_drone_has_ended():
 
 
 def test_the_original_observation_is_the_twenty_numbers():
-    env = Racing(observation="original")
-    state = started(env)
-    seen = np.asarray(env.observe(state))
+    task = Racing(observation="original")
+    state = started(task)
+    seen = np.asarray(task.observe(state))
     assert seen.shape == (20,)
     np.testing.assert_allclose(seen[:3] * 10, [float(p) for p in state.body.position.parts], rtol=1e-5)
     q = state.body.attitude
@@ -228,8 +228,8 @@ def test_the_original_observation_is_the_twenty_numbers():
     [("vary_mass", 0.2), ("vary_inertia", 0.2), ("vary_thrust", 0.2), ("vary_lag", 0.3), ("vary_drag", 0.5)],
 )
 def test_variation_is_drawn_for_every_world_within_its_range(setting, value):
-    env = Racing(**{setting: value})
-    states = jax.jit(jax.vmap(lambda w: env.reset(Chance.of(0, w))))(jnp.arange(2000))
+    task = Racing(**{setting: value})
+    states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(0, w))))(jnp.arange(2000))
     factor = np.asarray(getattr(states.world.variation, setting.removeprefix("vary_")))
     assert factor.min() >= 1 - value
     assert factor.max() <= 1 + value
@@ -237,20 +237,20 @@ def test_variation_is_drawn_for_every_world_within_its_range(setting, value):
 
 
 def test_a_delayed_action_arrives_late():
-    env = Racing(delay=2)
-    state = started(env)
+    task = Racing(delay=2)
+    state = started(task)
     state = replace(state, world=replace(state.world, delay=jnp.int32(2)))
     sticks = []
     for k in range(4):
-        state, stick = env.command(state, jnp.full(4, 0.1 * (k + 1)))
+        state, stick = task.command(state, jnp.full(4, 0.1 * (k + 1)))
         sticks.append(float(stick.a))
     assert sticks == pytest.approx([0.0, 0.0, 0.1, 0.2])
 
 
 def test_gusts_have_the_strength_they_are_given():
-    env = Racing(gust=2.0, gust_time=0.1)
-    states = jax.vmap(lambda w: env.reset(Chance.of(0, w)))(jnp.arange(4000))
-    step = jax.jit(jax.vmap(lambda s: env.command(s, jnp.zeros(4))[0]))
+    task = Racing(gust=2.0, gust_time=0.1)
+    states = jax.vmap(lambda w: task.reset(Rng.from_seed(0, w)))(jnp.arange(4000))
+    step = jax.jit(jax.vmap(lambda s: task.command(s, jnp.zeros(4))[0]))
     for _ in range(60):
         states = step(states)
     assert np.std(states.progress.gust.x) == pytest.approx(2.0, rel=0.05)
@@ -258,12 +258,12 @@ def test_gusts_have_the_strength_they_are_given():
 
 @pytest.mark.parametrize("space", ["discrete", "multidiscrete"])
 def test_discrete_actions_reach_every_corner_of_the_stick(space):
-    env = Racing(space=space, choices=3)
+    task = Racing(space=space, choices=3)
     if space == "discrete":
         actions = jnp.arange(81)
     else:
         actions = jnp.stack(jnp.meshgrid(*[jnp.arange(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
-    sticks = jax.vmap(env.stick)(actions)
+    sticks = jax.vmap(task.stick)(actions)
     rows = {tuple(round(float(p[i]), 3) for p in sticks.parts) for i in range(81)}
     assert len(rows) == 81
     assert {x for row in rows for x in row} == {-1.0, 0.0, 1.0}
@@ -295,37 +295,37 @@ def paying(**rewards):
 
 
 def test_a_gate_pays_less_the_farther_from_its_middle_it_is_passed():
-    env = paying(gate_reward=4.0, aside_reward=1.5)
-    room = OPENING / 2 - env.quadrotor.radius
+    task = paying(gate_reward=4.0, aside_reward=1.5)
+    room = OPENING / 2 - task.quadrotor.radius
     for share in (0.0, 0.5, 0.9):
-        state = through(env, towards(started(env), 1), 1, aside=share * room)
+        state = through(task, towards(started(task), 1), 1, aside=share * room)
         assert float(state.reward) == pytest.approx(4.0 - 1.5 * share, abs=1e-3)
 
 
 def test_a_miss_costs_what_it_is_set_to():
-    env = paying(miss_reward=-4.0, crash_reward=-5.0)
-    assert float(through(env, towards(started(env), 1), 1, aside=2.0).reward) == -4.0
-    assert float(through(env, towards(started(env), 1), 1, aside=OPENING / 2).reward) == -5.0
+    task = paying(miss_reward=-4.0, crash_reward=-5.0)
+    assert float(through(task, towards(started(task), 1), 1, aside=2.0).reward) == -4.0
+    assert float(through(task, towards(started(task), 1), 1, aside=OPENING / 2).reward) == -5.0
 
 
 def test_turning_costs_by_the_square_of_its_rate():
-    env = paying(rates_reward=-0.1)
-    state = placed(towards(started(env), 1), 5.0, 2.5, 2.0)
+    task = paying(rates_reward=-0.1)
+    state = placed(towards(started(task), 1), 5.0, 2.5, 2.0)
     body = replace(state.body, rates=Vec3(*map(jnp.float32, (1.0, -2.0, 3.0))))
-    assert float(jax.jit(env.judge)(state, body).reward) == pytest.approx(-1.4, abs=1e-5)
+    assert float(jax.jit(task.judge)(state, body).reward) == pytest.approx(-1.4, abs=1e-5)
 
 
 def test_a_change_of_the_stick_costs_by_its_square():
-    env = Racing(**(NOTHING_PAYS | {"smooth_reward": -0.5}), delay=1)
-    state = placed(towards(started(env), 1), 5.0, 2.5, 2.0)
+    task = Racing(**(NOTHING_PAYS | {"smooth_reward": -0.5}), delay=1)
+    state = placed(towards(started(task), 1), 5.0, 2.5, 2.0)
     sticks = (jnp.array([0.5, 0.0, 0.2, 0.0]), jnp.array([-0.5, 0.0, 0.2, 0.4]))
     for action in sticks:
-        state, _ = env.command(state, action)
-    assert float(jax.jit(env.judge)(state, state.body).reward) == pytest.approx(-0.5 * (1.0 + 0.16), abs=1e-5)
+        state, _ = task.command(state, action)
+    assert float(jax.jit(task.judge)(state, state.body).reward) == pytest.approx(-0.5 * (1.0 + 0.16), abs=1e-5)
 
 
 def test_a_drone_too_far_from_its_gate_has_ended_without_a_crash():
-    gate = seven.fixed[1].centre
+    gate = seven.fixed[1].center
     for away, over in ((0.99, False), (1.01, True)):
         x = gate.x + away * ENV.too_far
         state = judged(ENV, placed(towards(started(), 1), x, gate.y, gate.z), x, gate.y, gate.z)
@@ -334,9 +334,9 @@ def test_a_drone_too_far_from_its_gate_has_ended_without_a_crash():
 
 
 def test_a_gate_passed_on_the_way_into_the_ground_does_not_count():
-    env, gate = paying(gate_reward=4.0, crash_reward=-5.0), seven.fixed[1]
-    state = placed(towards(started(env), 1), gate.centre.x - 0.01, gate.centre.y, 0.55)
-    state = judged(env, state, gate.centre.x + 0.3, gate.centre.y, 0.01)
+    task, gate = paying(gate_reward=4.0, crash_reward=-5.0), seven.fixed[1]
+    state = placed(towards(started(task), 1), gate.center.x - 0.01, gate.center.y, 0.55)
+    state = judged(task, state, gate.center.x + 0.3, gate.center.y, 0.01)
     assert bool(state.progress.crashed) and not bool(state.progress.missed)
     assert int(state.progress.passed) == 0
     assert float(state.reward) == -5.0
@@ -353,10 +353,10 @@ def test_the_best_lap_is_the_fastest_but_for_the_first():
 
 
 def test_two_drones_that_meet_in_the_ground_pay_for_one_crash_each():
-    env = Racing(**(NOTHING_PAYS | {"crash_reward": -5.0}), agents=2)
-    state = started(env)
+    task = Racing(**(NOTHING_PAYS | {"crash_reward": -5.0}), agents=2)
+    state = started(task)
     position = Vec3(jnp.array([5.0, 5.1]), jnp.array([2.0, 2.0]), jnp.array([0.01, 0.01]))
-    after = jax.jit(env.judge)(state, replace(state.body, position=position))
+    after = jax.jit(task.judge)(state, replace(state.body, position=position))
     assert after.reward.tolist() == [-5.0, -5.0]
 
 
@@ -367,12 +367,12 @@ def test_a_crash_in_the_last_moment_terminates_and_does_not_truncate():
 
 
 def test_the_score_is_the_sum_of_rewards_until_the_end():
-    env = Racing(**(NOTHING_PAYS | {"rates_reward": -1.0}), agents=2)
-    state = started(env)
+    task = Racing(**(NOTHING_PAYS | {"rates_reward": -1.0}), agents=2)
+    state = started(task)
     ones = jnp.ones(2)
     position = Vec3(jnp.array([5.0, 9.0]), 2.0 * ones, 2.0 * ones)
     body = replace(state.body, position=position, rates=Vec3(ones, 0.0 * ones, 0.0 * ones))
-    judge = jax.jit(env.judge)
+    judge = jax.jit(task.judge)
     state = judge(judge(replace(state, body=body), body), body)
     assert state.progress.score.tolist() == [-2.0, -2.0]
     state = judge(replace(state, terminated=jnp.array([True, False])), body)
@@ -380,12 +380,12 @@ def test_the_score_is_the_sum_of_rewards_until_the_end():
 
 
 def test_sensor_noise_is_drawn_anew_every_step_in_still_air_too():
-    env = Racing(position_noise=0.1, velocity_noise=0.1, attitude_noise=0.1, rates_noise=0.1)
-    state, errors = started(env), []
-    step, blur = jax.jit(env.step), jax.jit(env._blurred)
+    task = Racing(position_noise=0.1, velocity_noise=0.1, attitude_noise=0.1, rates_noise=0.1)
+    state, errors = started(task), []
+    step, blur = jax.jit(task.step), jax.jit(task._blurred)
     for _ in range(20):
         state = step(state, jnp.zeros(4))
-        seen = blur(state.body, state.chance)
+        seen = blur(state.body, state.rng)
         errors.append([*(seen.position - state.body.position).parts, *(seen.rates - state.body.rates).parts])
     errors = np.array(errors)
     assert np.unique(errors, axis=0).shape[0] == 20
@@ -397,17 +397,17 @@ def test_a_change_of_action_costs_its_square_whatever_the_delay(delay):
     plain, smooth = (replace(Racing(delay=delay), smooth_reward=price) for price in (0.0, -0.5))
     first, second = jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([0.4, 0.2, -0.3, 0.4])
     costs = []
-    for env in (plain, smooth):
-        step = jax.jit(env.step)
-        costs.append(float(step(step(started(env), first), second).reward))
+    for task in (plain, smooth):
+        step = jax.jit(task.step)
+        costs.append(float(step(step(started(task), first), second).reward))
     assert costs[1] - costs[0] == pytest.approx(-0.5 * (0.3**2 + 0.6**2), rel=1e-3)
 
 
 @pytest.mark.parametrize(("limit", "tells"), [(7.9, True), (3.0, False)])
 @pytest.mark.parametrize("crashed", [True, False])
 def test_an_attempt_counts_by_the_time_it_was_given_and_not_by_how_it_ended(limit, tells, crashed):
-    env = Racing(practice_limit=8.0)
-    state = started(env)
+    task = Racing(practice_limit=8.0)
+    state = started(task)
     state = replace(
         state,
         world=replace(state.world, limit=jnp.float32(limit)),
@@ -415,15 +415,15 @@ def test_an_attempt_counts_by_the_time_it_was_given_and_not_by_how_it_ended(limi
         truncated=jnp.bool_(not crashed),
         progress=replace(state.progress, crashed=jnp.bool_(crashed)),
     )
-    success = float(env.figures(state)["success"])
+    success = float(task.episode_metrics(state)["success"])
     assert success == 0.0 if tells else np.isnan(success)
 
 
 def test_the_clock_that_ends_all_drones_hides_none_of_them():
-    env = Racing(agents=3)
-    state = started(env)
+    task = Racing(agents=3)
+    state = started(task)
     over = replace(state, truncated=jnp.ones(3, bool))
-    assert np.array_equal(env.observe(state), env.observe(over))
+    assert np.array_equal(task.observe(state), task.observe(over))
     # Who has crashed is gone, and who has ended while others fly on is waiting.
-    alone = env.observe(replace(state, truncated=jnp.array([False, True, True])))[0, -6:]
+    alone = task.observe(replace(state, truncated=jnp.array([False, True, True])))[0, -6:]
     assert np.all(np.asarray(alone) == 0.0)

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec2, Vec3
-from slipstream.core.rng import Chance
-from slipstream.core.task import advance, prepare
-from slipstream.dynamics.velocity_drone import Gimbal, Handling
+from slipstream.core.rng import Rng
+from slipstream.core.task import advance, draw_restart
+from slipstream.dynamics.velocity_drone import Gimbal, VelocityDrone
 from slipstream.sensors.detection import Detector, Lens
 from slipstream.tasks.survey import MISSIONS, Survey, coverage, observation
 from slipstream.tasks.survey.baselines import BASELINES, PROFILES, fly_script, left_to_fly, next_corner
-from slipstream.tasks.survey.behavior import EMERGENCY, LAND, LANDED, MISSION, RETURN, TAKE_OFF, Behaviour, Condition
+from slipstream.tasks.survey.behavior import EMERGENCY, LAND, LANDED, MISSION, RETURN, TAKE_OFF, Behavior, BehaviorInput
 from slipstream.tasks.survey.safety import BATTERY
 from slipstream.tasks.survey.world import HIGH, country_of
 
 
 @lru_cache
 def started(mission, world=0, **settings):
-    env = Survey(mission=mission, **settings)
-    return env, jax.jit(env.reset)(Chance.of(0, world))
+    task = Survey(mission=mission, **settings)
+    return task, jax.jit(task.reset)(Rng.from_seed(0, world))
 
 
 def moved(state, drone, place):
@@ -40,26 +40,26 @@ def moved(state, drone, place):
 
 def test_the_same_seed_draws_the_same_country_and_another_another():
     land = MISSIONS["coverage"].land
-    draw = jax.jit(lambda world: land.draw(Chance.of(5, world), 16))
+    draw = jax.jit(lambda world: land.draw(Rng.from_seed(5, world), 16))
     one, again, other = draw(0), draw(0), draw(1)
     same = jax.tree.map(lambda a, b: bool(jnp.all(a == b)), one, again)
     assert all(jax.tree.leaves(same))
-    assert not np.allclose(one.buildings.centre.x, other.buildings.centre.x)
+    assert not np.allclose(one.buildings.center.x, other.buildings.center.x)
 
 
 @pytest.mark.parametrize("mission", MISSIONS)
 def test_everything_of_a_country_lies_within_its_fence_and_off_the_pads(mission):
     plan = MISSIONS[mission]
     land = plan.land
-    draw = jax.jit(jax.vmap(lambda world: land.draw(Chance.of(1, world), 16)))
+    draw = jax.jit(jax.vmap(lambda world: land.draw(Rng.from_seed(1, world), 16)))
     country = draw(jnp.arange(200))
-    for place in (country.buildings.centre, country.trees.place, country.areas.centre, country.pads):
+    for place in (country.buildings.center, country.trees.place, country.areas.center, country.pads):
         assert float(jnp.abs(place.x).max()) < land.east
         assert float(jnp.abs(place.y).max()) < land.north
     # No zone that must be kept out of reaches a pad.
     gap = jnp.hypot(
-        country.zones.centre.x[:, :, None] - country.pads.x[:, None, :],
-        country.zones.centre.y[:, :, None] - country.pads.y[:, None, :],
+        country.zones.center.x[:, :, None] - country.pads.x[:, None, :],
+        country.zones.center.y[:, :, None] - country.pads.y[:, None, :],
     )
     strict = (country.zones.level >= HIGH)[:, :, None]
     assert float(jnp.where(strict, gap - country.zones.radius[:, :, None], jnp.inf).min()) > 10.0
@@ -75,9 +75,9 @@ def test_hills_are_nowhere_steeper_than_a_drone_climbs():
 
 
 def test_the_scenery_of_an_episode_gives_the_country_back():
-    env, state = started("transit")
-    kept = {name: np.asarray(value) for name, value in env.scenery(state).items()}
-    again = country_of(kept, env.plan.land, env.agents)
+    task, state = started("transit")
+    kept = {name: np.asarray(value) for name, value in task.world_record(state).items()}
+    again = country_of(kept, task.plan.land, task.agents)
     assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), again, state.world)))
 
 
@@ -93,9 +93,9 @@ def test_a_zone_that_appears_is_told_of_before_it_is_in_force():
 
 
 def test_a_drone_that_ended_starts_anew_and_the_others_go_on():
-    env, state = started("transit")
+    task, state = started("transit")
     over = replace(state, terminated=jnp.arange(16) == 3, step=state.step + 7)
-    step = jax.jit(lambda s, a: advance(env, s, a, prepare(env, s)))
+    step = jax.jit(lambda s, a: advance(task, s, a, draw_restart(task, s)))
     after = step(over, jnp.zeros((16, 4)))
     assert int(after.step[3]) == 0
     assert list(np.asarray(after.step[4:])) == [8] * 12
@@ -108,9 +108,9 @@ def test_a_drone_that_ended_starts_anew_and_the_others_go_on():
 
 
 def test_a_country_is_replaced_when_its_life_is_over():
-    env, state = started("coverage")
+    task, state = started("coverage")
     old = replace(state, body=replace(state.body, clock=jnp.float32(1e4)))
-    step = jax.jit(lambda s, a: advance(env, s, a, prepare(env, s)))
+    step = jax.jit(lambda s, a: advance(task, s, a, draw_restart(task, s)))
     ended = step(old, jnp.zeros((16, 4)))
     assert bool(jnp.all(ended.truncated))
     fresh = step(ended, jnp.zeros((16, 4)))
@@ -119,8 +119,8 @@ def test_a_country_is_replaced_when_its_life_is_over():
 
 
 def test_starts_of_both_kinds_are_half_on_the_pads_and_half_in_the_air():
-    env = Survey(starts="both", agents=4)
-    states = jax.jit(jax.vmap(lambda world: env.reset(Chance.of(3, world))))(jnp.arange(64))
+    task = Survey(starts="both", agents=4)
+    states = jax.jit(jax.vmap(lambda world: task.reset(Rng.from_seed(3, world))))(jnp.arange(64))
     grounded = np.asarray(states.progress.mode) == TAKE_OFF
     assert 0.35 < grounded.mean() < 0.65
     position, pads = states.body.drones.position, states.world.pads
@@ -133,85 +133,87 @@ def test_starts_of_both_kinds_are_half_on_the_pads_and_half_in_the_air():
 
 
 def test_a_drone_that_starts_anew_as_a_country_ends_does_not_keep_it_alive():
-    env, state = started("transit")
-    one = jnp.arange(env.agents) == 3
+    task, state = started("transit")
+    one = jnp.arange(task.agents) == 3
     old = replace(state, body=replace(state.body, clock=jnp.float32(1e4)), terminated=one)
-    step = jax.jit(lambda s, a: advance(env, s, a, prepare(env, s)))
-    ended = step(old, jnp.zeros((env.agents, 4)))
+    step = jax.jit(lambda s, a: advance(task, s, a, draw_restart(task, s)))
+    ended = step(old, jnp.zeros((task.agents, 4)))
     assert bool(jnp.all(ended.truncated))
-    assert float(step(ended, jnp.zeros((env.agents, 4))).body.clock) == 0.0
+    assert float(step(ended, jnp.zeros((task.agents, 4))).body.clock) == 0.0
 
 
 def test_who_is_late_has_failed_where_the_mission_has_a_deadline():
     for mission, failed in (("transit", True), ("coverage", True), ("multi-objective", False), ("dwell", False)):
-        env, state = started(mission)
+        task, state = started(mission)
         sortie = replace(state.progress, limit=jnp.full(16, 10.0), success=jnp.arange(16) == 5)
-        step = jax.jit(env.step)
-        size = env.spec.action.size
+        step = jax.jit(task.step)
+        size = task.spec.action.size
         early = step(replace(state, progress=sortie, step=jnp.full(16, 40)), jnp.zeros((16, size)))
         late = step(replace(state, progress=sortie, step=jnp.full(16, 49)), jnp.zeros((16, size)))
         assert not bool(jnp.any(early.ended))
         assert bool(jnp.all(late.terminated)) == failed
         assert bool(jnp.all(late.truncated)) != failed
         paid = np.asarray(late.reward - early.reward)
-        np.testing.assert_allclose(paid, env.plan.end_reward * (failed & ~np.asarray(late.progress.success)), atol=1e-4)
+        np.testing.assert_allclose(
+            paid, task.plan.end_reward * (failed & ~np.asarray(late.progress.success)), atol=1e-4
+        )
 
 
 # Judging
 
 
 def test_entering_a_zone_in_force_ends_the_sortie_and_one_not_yet_in_force_does_not():
-    env, state = started("transit")
+    task, state = started("transit")
     zones = state.world.zones
-    judge = jax.jit(env.judge)
+    judge = jax.jit(task.judge)
     for index, ends in ((0, True), (5, False)):
-        place = (float(zones.centre.x[index]), float(zones.centre.y[index]), 110.0)
+        place = (float(zones.center.x[index]), float(zones.center.y[index]), 110.0)
         after = judge(state, moved(state, 2, place))
         assert bool(after.terminated[2]) is ends
         assert bool(after.progress.entered[2]) is ends
 
 
 def test_arriving_at_the_goal_is_success():
-    env, state = started("transit")
+    task, state = started("transit")
     goal = [float(part[4]) for part in state.progress.goal.parts]
-    after = jax.jit(env.judge)(state, moved(state, 4, (goal[0] - 3.0, goal[1], goal[2])))
+    after = jax.jit(task.judge)(state, moved(state, 4, (goal[0] - 3.0, goal[1], goal[2])))
     assert bool(after.progress.success[4])
     assert bool(after.terminated[4])
     assert not bool(after.progress.success[5])
 
 
 def test_two_drones_whose_ways_cross_within_a_step_have_hit_each_other():
-    env, state = started("dwell")
+    task, state = started("dwell")
     # They change places between two steps: at neither end are they near each other.
     start = replace(state, body=moved(replace(state, body=moved(state, 0, (0.0, 0.0, 60.0))), 1, (2.4, 0.1, 60.0)))
     swapped = moved(replace(start, body=moved(start, 0, (2.4, 0.0, 60.0))), 1, (0.0, 0.1, 60.0))
-    after = jax.jit(env.judge)(start, swapped)
+    after = jax.jit(task.judge)(start, swapped)
     assert list(np.asarray(after.progress.hit[:3])) == [True, True, False]
 
 
 def test_a_battery_drains_by_how_fast_a_drone_flies():
-    env, state = started("transit")
+    task, state = started("transit")
     speeds = jnp.zeros(16).at[1].set(12.0)
     drones = replace(state.body.drones, velocity=Vec3(speeds, 0.0 * speeds, 0.0 * speeds))
-    after = jax.jit(env.judge)(state, replace(state.body, drones=drones))
+    after = jax.jit(task.judge)(state, replace(state.body, drones=drones))
     spent = np.asarray(state.progress.battery - after.progress.battery)
     assert (spent > 0.0).all()
     # Hovering takes 0.9 of the usual, flying at 12 m/s 1.2.
     assert spent[1] / spent[0] == pytest.approx(1.2 / 0.9, rel=2e-2)
     flat = replace(state.progress, battery=state.progress.battery.at[3].set(1e-4))
-    assert np.flatnonzero(jax.jit(env.judge)(replace(state, progress=flat), state.body).terminated).tolist() == [3]
+    assert np.flatnonzero(jax.jit(task.judge)(replace(state, progress=flat), state.body).terminated).tolist() == [3]
 
 
 @pytest.mark.parametrize("side", ["east", "north"])
 def test_the_geofence_ends_a_sortie_on_every_side_and_is_not_forgotten(side):
-    env, state = started("transit")
-    judge, axis, edge = jax.jit(env.judge), ["east", "north"].index(side), getattr(env.plan.land, side)
+    task, state = started("transit")
+    judge, axis, edge = jax.jit(task.judge), ["east", "north"].index(side), getattr(task.plan.land, side)
     for sign in (-1.0, 1.0):
         for beyond in (-1.0, 1.0):
             place = [0.0, 0.0, 110.0]
             place[axis] = sign * (edge + beyond)
             if axis == 1:
-                place[0] = -env.plan.land.east + 20.0  # off the zones, which stand farther east
+                place[0] = -task.plan.land.east + 20.0  # off the zones, which stand farther east
             after = judge(state, moved(state, 2, place))
             assert bool(after.progress.entered[2]) is (beyond > 0.0)
             assert bool(after.terminated[2]) is (beyond > 0.0)
@@ -219,45 +221,45 @@ def test_the_geofence_ends_a_sortie_on_every_side_and_is_not_forgotten(side):
 
 
 def test_an_arrival_without_its_reserve_is_no_success():
-    env, state = started("transit")
+    task, state = started("transit")
     goal = [float(part[4]) for part in state.progress.goal.parts]
     for spare in (-1.0, 1.0):
-        battery = state.progress.battery.at[4].set(env.plan.reserve + spare)
+        battery = state.progress.battery.at[4].set(task.plan.reserve + spare)
         there = replace(state, progress=replace(state.progress, battery=battery))
-        after = jax.jit(env.judge)(there, moved(there, 4, (goal[0] - 3.0, goal[1], goal[2])))
+        after = jax.jit(task.judge)(there, moved(there, 4, (goal[0] - 3.0, goal[1], goal[2])))
         assert bool(after.progress.arrived[4])
         assert bool(after.progress.success[4]) is (spare > 0.0)
 
 
 def test_coming_nearer_to_the_goal_pays_by_the_metre():
-    env, state = started("transit")
+    task, state = started("transit")
     at, goal = ([float(part[4]) for part in place.parts] for place in (state.body.drones.position, state.progress.goal))
     way = (np.array(goal) - at) / np.linalg.norm(np.array(goal) - at)
     near, far = (
-        float(jax.jit(env.judge)(state, moved(state, 4, np.array(at) + step * way)).reward[4]) for step in (2.0, -2.0)
+        float(jax.jit(task.judge)(state, moved(state, 4, np.array(at) + step * way)).reward[4]) for step in (2.0, -2.0)
     )
-    assert near - far == pytest.approx(4.0 * env.plan.nearer_reward, rel=1e-2)
+    assert near - far == pytest.approx(4.0 * task.plan.nearer_reward, rel=1e-2)
 
 
 def test_buildings_are_hit_and_hills_even_by_a_drone_that_lands():
-    env, state = started("transit")
-    judge = jax.jit(env.judge)
+    task, state = started("transit")
+    judge = jax.jit(task.judge)
     house = jax.tree.map(lambda x: float(x[0]), state.world.buildings)
     for up, hit in ((-1.0, True), (0.4, True), (3.0, False)):
-        after = judge(state, moved(state, 2, (house.centre.x, house.centre.y, house.height + up)))
+        after = judge(state, moved(state, 2, (house.center.x, house.center.y, house.height + up)))
         assert bool(after.progress.hit[2]) is hit
     hill = jax.tree.map(lambda x: float(x[0]), state.world.hills)
     landing = replace(state, progress=replace(state.progress, mode=jnp.full(16, LAND)))
-    top = hill.centre.z + hill.radius
-    after = judge(landing, moved(landing, 2, (hill.centre.x, hill.centre.y, top - 1.0)))
+    top = hill.center.z + hill.radius
+    after = judge(landing, moved(landing, 2, (hill.center.x, hill.center.y, top - 1.0)))
     assert bool(after.progress.hit[2])
 
 
 def test_only_what_is_seen_from_low_enough_is_covered():
-    env, state = started("coverage")
-    judge = jax.jit(env.judge)
+    task, state = started("coverage")
+    judge = jax.jit(task.judge)
     shares = []
-    for above in (env.sharp - 1.0, env.sharp + 1.0):
+    for above in (task.sharp - 1.0, task.sharp + 1.0):
         ground = float(state.world.terrain(jnp.float32(0.0), jnp.float32(0.0)))
         after = judge(state, moved(state, 2, (0.0, 0.0, ground + above)))
         covered = [jax.tree.map(lambda x: x[2], sortie.covered) for sortie in (after.progress, state.progress)]
@@ -267,14 +269,14 @@ def test_only_what_is_seen_from_low_enough_is_covered():
 
 
 def test_dwelling_begins_anew_when_the_view_is_lost_and_the_longest_time_is_kept():
-    env, state = started("dwell")
+    task, state = started("dwell")
     sortie = replace(state.progress, dwell=jnp.full(16, 5.0), best_dwell=jnp.full(16, 7.0), unseen=jnp.full(16, 1.0))
     state = replace(state, progress=sortie)
-    after = jax.jit(env.judge)(state, moved(state, 2, (-320.0, 320.0, 110.0)))
+    after = jax.jit(task.judge)(state, moved(state, 2, (-320.0, 320.0, 110.0)))
     assert float(after.progress.quality[2]) == 0.0
     assert float(after.progress.dwell[2]) == 0.0
     assert float(after.progress.best_dwell[2]) == 7.0
-    assert float(after.progress.unseen[2]) == pytest.approx(1.0 + env.dt)
+    assert float(after.progress.unseen[2]) == pytest.approx(1.0 + task.dt)
 
 
 # Seeing
@@ -285,9 +287,9 @@ def test_the_footprint_of_a_camera_that_looks_down_is_its_field_of_view():
     axes = Gimbal(jnp.float32(0.0), jnp.float32(math.pi / 2)).attitude(jnp.float32(0.0)).axes
     rows = coverage.footprint(Vec3(0.0, 0.0, 50.0), axes, jnp.float32(0.0), half, lens)
     seen = np.array([[int(row) >> k & 1 for k in range(coverage.SIDE)] for row in rows], bool)
-    centre = -half + (np.arange(coverage.SIDE) + 0.5) * 25.0
+    center = -half + (np.arange(coverage.SIDE) + 0.5) * 25.0
     # Looking along east, the picture is 50 tan 45° to each side and 50 tan 30° ahead and behind.
-    expected = (np.abs(centre)[:, None] <= 50.0) & (np.abs(centre)[None, :] <= 50.0 * math.tan(math.pi / 6))
+    expected = (np.abs(center)[:, None] <= 50.0) & (np.abs(center)[None, :] <= 50.0 * math.tan(math.pi / 6))
     np.testing.assert_array_equal(seen, expected)
 
 
@@ -313,13 +315,13 @@ def test_the_footprint_agrees_with_the_frustum_cell_by_cell():
 def test_the_nearest_open_cell_is_the_nearest():
     rng = np.random.default_rng(1)
     find = jax.jit(lambda rows, place: coverage.nearest_open(rows, place, 250.0))
-    centre = -250.0 + (np.arange(coverage.SIDE) + 0.5) * 25.0
+    center = -250.0 + (np.arange(coverage.SIDE) + 0.5) * 25.0
     for share in (0.3, 0.9, 0.99):
         seen = rng.random((coverage.SIDE, coverage.SIDE)) < share
         seen[7, 11] = False
         rows = tuple(jnp.uint32(sum(1 << k for k in range(coverage.SIDE) if row[k])) for row in seen)
         place = rng.uniform(-250, 250, 2)
-        gaps = np.hypot(centre[None, :] - place[0], centre[:, None] - place[1])
+        gaps = np.hypot(center[None, :] - place[0], center[:, None] - place[1])
         way, there = find(rows, Vec2(*map(jnp.float32, place)))
         assert bool(there)
         # In its own row only the next open cell to either side is asked: that is the nearest of the row.
@@ -332,28 +334,28 @@ def test_a_smaller_target_is_found_less_often_and_a_hidden_one_not_at_all():
     assert odds[0] < 0.1 < odds[1] < 0.6 < odds[2]
     _, state = started("coverage")
     house = jax.tree.map(lambda x: x[0], state.world.buildings)
-    centre = house.centre
-    behind = Vec3(centre.x + 40.0, centre.y, jnp.float32(1.0))
-    eye = Vec3(centre.x - 40.0, centre.y, jnp.float32(3.0))
+    center = house.center
+    behind = Vec3(center.x + 40.0, center.y, jnp.float32(1.0))
+    eye = Vec3(center.x - 40.0, center.y, jnp.float32(3.0))
     assert bool(state.world.hidden(eye, behind))
-    high = Vec3(centre.x + 40.0, centre.y, jnp.float32(150.0))
+    high = Vec3(center.x + 40.0, center.y, jnp.float32(150.0))
     assert not bool(state.world.hidden(replace(eye, z=jnp.float32(150.0)), high))
 
 
 @pytest.mark.parametrize("mission", MISSIONS)
 def test_an_observation_is_its_named_parts(mission):
-    env, state = started(mission)
-    parts = jax.jit(env.parts)(state)
+    task, state = started(mission)
+    parts = jax.jit(task.parts)(state)
     assert {name: part.shape for name, part in parts.items()} == {
-        name: (16, size) for name, size in observation.sizes(env.plan, False).items()
+        name: (16, size) for name, size in observation.sizes(task.plan, False).items()
     }
-    assert sum(part.shape[1] for part in parts.values()) == env.spec.observation
+    assert sum(part.shape[1] for part in parts.values()) == task.spec.observation
     assert all(bool(jnp.isfinite(part).all()) for part in parts.values())
 
 
 def test_a_picture_shows_the_target_the_gimbal_is_turned_to():
-    env, state = started("dwell", sight="rgb")
-    picture = np.asarray(jax.jit(env.picture)(state))
+    task, state = started("dwell", sight="rgb")
+    picture = np.asarray(jax.jit(task.image)(state))
     red, green = picture & 0xFF, picture >> 8 & 0xFF
     signal = (red > 120) & (green < 60)
     # At the start the camera looks at where the target was reported: nearly every drone has it in view.
@@ -366,7 +368,7 @@ def test_a_picture_shows_the_target_the_gimbal_is_turned_to():
 def condition(**settings):
     usual = {"battery": 80.0, "reserve": 30.0, "home": Vec3(100.0, 0.0, -50.0), "height": 50.0}
     usual |= {"done": False, "lost": False} | settings
-    return Condition(**{k: v if isinstance(v, Vec3) else jnp.asarray(v) for k, v in usual.items()})
+    return BehaviorInput(**{k: v if isinstance(v, Vec3) else jnp.asarray(v) for k, v in usual.items()})
 
 
 @pytest.mark.parametrize(
@@ -389,13 +391,13 @@ def condition(**settings):
     ],
 )
 def test_the_mode_that_follows(mode, now, expected):
-    assert int(Behaviour().next(jnp.int32(mode), condition(**now))) == expected
+    assert int(Behavior().next(jnp.int32(mode), condition(**now))) == expected
 
 
 def test_a_drone_takes_off_flies_home_and_lands_on_its_pad():
     """With an empty battery it has nothing to do but to come back from where it took off to."""
-    env = replace(Survey(mission="coverage").exam(), gust=0.2)
-    state = jax.jit(env.reset)(Chance.of(0, 4))
+    task = replace(Survey(mission="coverage").for_evaluation(), gust=0.2)
+    state = jax.jit(task.reset)(Rng.from_seed(0, 4))
     assert float(jnp.max(state.body.drones.position.z - state.progress.home.z)) < 0.1
 
     @jax.jit
@@ -405,7 +407,7 @@ def test_a_drone_takes_off_flies_home_and_lands_on_its_pad():
             spent = jnp.where(k == 250, 16.0, state.progress.battery)
             state = replace(state, progress=replace(state.progress, battery=spent))
             over = state.ended
-            after = env.step(state, jnp.broadcast_to(go, (16, 4)))
+            after = task.step(state, jnp.broadcast_to(go, (16, 4)))
             kept = jnp.where(over, state.progress.mode, after.progress.mode)
             return replace(after, terminated=after.terminated | over, progress=replace(after.progress, mode=kept)), kept
 
@@ -420,28 +422,30 @@ def test_a_drone_takes_off_flies_home_and_lands_on_its_pad():
 
 
 def test_a_drone_that_knows_its_place_no_longer_lands_where_it_is():
-    env = Survey(mission="transit", outage=1.0, blind=1.0, world_life=0.0)
-    state = jax.jit(env.reset)(Chance.of(0, 2))
+    task = Survey(mission="transit", outage=1.0, blind=1.0, world_life=0.0)
+    state = jax.jit(task.reset)(Rng.from_seed(0, 2))
     state = replace(state, progress=replace(state.progress, outage=jnp.full(16, 1.0)))
-    fly = jax.jit(lambda s: jax.lax.scan(lambda s, _: (env.step(s, jnp.zeros((16, 4))), s.progress.mode), s, length=20))
+    fly = jax.jit(
+        lambda s: jax.lax.scan(lambda s, _: (task.step(s, jnp.zeros((16, 4))), s.progress.mode), s, length=20)
+    )
     _, modes = fly(state)
     assert set(np.asarray(modes[:4]).ravel()) == {MISSION}
     assert set(np.asarray(modes[-1])) == {EMERGENCY}
 
 
 def test_a_drone_nobody_can_reach_turns_home_earlier_and_says_why():
-    env, state = started("coverage")
+    task, state = started("coverage")
     home = state.progress.home
     away = Vec3(home.x + 100.0, home.y, home.z + 40.0)
     drones = replace(state.body.drones, position=away)
     # Between what the way home takes and a fifth more.
-    sortie = replace(state.progress, battery=jnp.full(env.agents, 20.0), mode=jnp.full(env.agents, MISSION))
+    sortie = replace(state.progress, battery=jnp.full(task.agents, 20.0), mode=jnp.full(task.agents, MISSION))
     state = replace(state, body=replace(state.body, drones=drones), progress=sortie)
-    command = jax.jit(env.command)
-    hover = jnp.zeros((env.agents, env.spec.action.size))
+    command = jax.jit(task.command)
+    hover = jnp.zeros((task.agents, task.spec.action.size))
     told, _ = command(state, hover)
     assert (told.progress.mode == MISSION).all()
-    told, _ = command(replace(state, step=jnp.full(env.agents, int(31.0 / env.dt))), hover)
+    told, _ = command(replace(state, step=jnp.full(task.agents, int(31.0 / task.dt))), hover)
     assert (told.progress.mode == RETURN).all()
     assert (told.progress.reason[told.progress.changed == 0.0] == BATTERY).all()
     assert (told.progress.changed == 0.0).any()
@@ -452,7 +456,7 @@ def test_a_drone_nobody_can_reach_turns_home_earlier_and_says_why():
 
 def climbing(task, world=0, seconds=4.0):
     """A fleet that takes off."""
-    state = jax.jit(task.reset)(Chance.of(0, world))
+    state = jax.jit(task.reset)(Rng.from_seed(0, world))
     step = jax.jit(lambda s: task.step(s, jnp.zeros((task.agents, task.spec.action.size))))
     for _ in range(round(seconds / task.dt)):
         state = step(state)
@@ -469,7 +473,7 @@ def test_a_fleet_with_rotors_takes_off_under_the_cascade():
 
 
 def test_drones_of_different_agility_answer_differently():
-    state = jax.jit(Survey(mission="free", agents=8, vary_handling=0.3).reset)(Chance.of(0, 0))
+    state = jax.jit(Survey(mission="free", agents=8, vary_handling=0.3).reset)(Rng.from_seed(0, 0))
     agility = np.asarray(state.progress.agility)
     assert agility.min() < 1.0 < agility.max()
     assert (np.abs(agility - 1.0) <= 0.3).all()
@@ -479,7 +483,7 @@ def test_drones_of_different_agility_answer_differently():
 
 
 def test_a_drone_that_leans_is_given_more_room_by_the_filter():
-    plain, leaning = (Survey(handling=replace(Handling(), lean=lean)).filter for lean in (0.0, 0.2))
+    plain, leaning = (Survey(handling=replace(VelocityDrone(), lean=lean)).filter for lean in (0.0, 0.2))
     assert leaning.reaction > plain.reaction == plain.dt
     assert float(leaning.approach(jnp.float32(20.0))) < float(plain.approach(jnp.float32(20.0)))
 
@@ -491,19 +495,19 @@ def test_every_baseline_and_profile_gives_actions_of_its_task():
     scripts = {(m, n): s for m, some in BASELINES.items() for n, s in some.items()}
     scripts |= {("free", name): profile for name, profile in PROFILES.items()}
     for (mission, _), script in scripts.items():
-        env, state = started(mission)
-        actions = fly_script(script, env, state)
-        assert actions.shape == (16, env.spec.action.size)
+        task, state = started(mission)
+        actions = fly_script(script, task, state)
+        assert actions.shape == (16, task.spec.action.size)
         assert bool(jnp.isfinite(actions).all())
 
 
 def test_a_script_flies_around_a_zone_from_the_moment_it_is_told_of():
-    env, state = started("transit")
+    task, state = started("transit")
     zones = state.world.zones
     far = jnp.full_like(zones.radius, 1e4)
     alone = replace(
         zones,
-        centre=Vec2(far.at[0].set(0.0), far.at[0].set(10.0)),
+        center=Vec2(far.at[0].set(0.0), far.at[0].set(10.0)),
         radius=jnp.full_like(far, 150.0),
         told=jnp.full_like(far, 20.0),
         level=jnp.full_like(zones.level, HIGH),
@@ -512,7 +516,7 @@ def test_a_script_flies_around_a_zone_from_the_moment_it_is_told_of():
 
     def corner(clock):
         body = replace(state.body, clock=jnp.float32(clock))
-        return next_corner(env, replace(state, world=replace(state.world, zones=alone), body=body), here, goal)
+        return next_corner(task, replace(state, world=replace(state.world, zones=alone), body=body), here, goal)
 
     assert float(corner(10.0).x) == 600.0
     around = corner(30.0)
@@ -520,17 +524,17 @@ def test_a_script_flies_around_a_zone_from_the_moment_it_is_told_of():
     assert float(around.y) < 0.0
     way = around - here
     gap = abs(way.x * (10.0 - here.y) - way.y * (0.0 - here.x)) / way.norm()
-    assert float(gap) > 150.0 + env.filter.margin
+    assert float(gap) > 150.0 + task.filter.margin
 
 
 def test_a_searching_script_does_not_know_where_targets_are():
     for mission in ("coverage", "search"):
-        env, state = started(mission, starts="pad")
+        task, state = started(mission, starts="pad")
         (script,) = BASELINES[mission].values()
         targets = state.world.targets
         elsewhere = replace(targets, mover=replace(targets.mover, place=targets.mover.place * -0.5))
         other = replace(state, world=replace(state.world, targets=elsewhere))
-        assert bool(jnp.all(fly_script(script, env, state) == fly_script(script, env, other)))
+        assert bool(jnp.all(fly_script(script, task, state) == fly_script(script, task, other)))
 
 
 def test_the_planned_tour_is_the_shortest_of_all_orders():
@@ -566,22 +570,22 @@ def test_a_wrong_setting_is_refused_in_words(settings, words):
 
 
 def test_the_clock_of_a_country_hides_no_drone_when_it_ends_all_sorties():
-    env, state = started("search")
+    task, state = started("search")
     over = replace(state, truncated=jnp.ones(16, bool))
-    see = jax.jit(env.observe)
+    see = jax.jit(task.observe)
     assert np.array_equal(see(state), see(over))
     waiting = see(replace(state, truncated=jnp.arange(16) > 0))
     assert not np.array_equal(see(state)[0], waiting[0])
 
 
 def test_a_drone_that_crashed_has_not_done_its_mission_whatever_it_collected():
-    env, state = started("multi-objective")
+    task, state = started("multi-objective")
     rich = replace(state.progress, value=jnp.full(16, 1e6))
-    judge = jax.jit(env.judge)
+    judge = jax.jit(task.judge)
     well = judge(replace(state, progress=rich), replace(state.body, clock=state.body.clock + 0.2))
     assert bool(well.progress.success[0])
     house = jax.tree.map(lambda x: x[0], state.world.buildings)
-    crash = judge(replace(state, progress=rich), moved(state, 0, (float(house.centre.x), float(house.centre.y), 1.0)))
+    crash = judge(replace(state, progress=rich), moved(state, 0, (float(house.center.x), float(house.center.y), 1.0)))
     assert bool(crash.progress.hit[0]) and not bool(crash.progress.success[0])
     empty = judge(replace(state, progress=replace(rich, battery=jnp.zeros(16))), well.body)
     assert not bool(empty.progress.success[0])
@@ -589,8 +593,8 @@ def test_a_drone_that_crashed_has_not_done_its_mission_whatever_it_collected():
 
 @pytest.mark.parametrize("crashed", [True, False])
 def test_a_sortie_counts_by_the_time_its_country_left_it_and_not_by_how_it_ended(crashed):
-    env, state = started("search")
-    ends = float(env.world_life * state.world.life)
+    task, state = started("search")
+    ends = float(task.world_life * state.world.life)
     limit = float(state.progress.limit[0])
 
     def success(began):
@@ -598,11 +602,11 @@ def test_a_sortie_counts_by_the_time_its_country_left_it_and_not_by_how_it_ended
         ended = replace(
             state,
             body=replace(state.body, clock=clock),
-            step=jnp.full(16, round(10.0 / env.dt)),
+            step=jnp.full(16, round(10.0 / task.dt)),
             terminated=jnp.full(16, crashed),
             truncated=jnp.full(16, not crashed),
         )
-        return float(env.figures(ended)["success"][0])
+        return float(task.episode_metrics(ended)["success"][0])
 
     assert success(ends - limit) == 0.0
     assert np.isnan(success(ends - 0.5 * limit))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec2, Vec3
-from slipstream.core.rng import Chance
-from slipstream.dynamics.velocity_drone import Glide, Handling, VelocityCommand, commanded, fly
+from slipstream.core.rng import Rng
+from slipstream.dynamics.velocity_drone import VelocityCommand, VelocityDrone, VelocityDroneState, commanded, fly
 from slipstream.tasks.survey import Survey
 from slipstream.tasks.survey.baselines import action
-from slipstream.tasks.survey.safety import FENCE, NOTHING, ZONE, Around, SafetyFilter
+from slipstream.tasks.survey.safety import FENCE, NOTHING, ZONE, FilterInput, SafetyFilter
 from slipstream.tasks.survey.world import HIGH, Building, Zone, loop, one
 
 STEPS, WORLDS = 210, 31
@@ -32,7 +32,7 @@ def adversary(task, state, number, noise):
 
         return loop(nearer, Vec3(here.x * 0 + 1e4, here.x * 0, here.x * 0), things)
 
-    to_zone = nearest(country.zones, lambda z: Vec3(z.centre.x - here.x, z.centre.y - here.y, 0.0 * here.x))
+    to_zone = nearest(country.zones, lambda z: Vec3(z.center.x - here.x, z.center.y - here.y, 0.0 * here.x))
     to_house = nearest(country.buildings, lambda b: -b.outward(here))
     fleet = (state.body.drones.position, jnp.arange(task.agents))
     to_drone = nearest(fleet, lambda f: jax.tree.map(lambda x: jnp.where(f[1] == number, 1e4, x), f[0] - here))
@@ -47,7 +47,7 @@ def adversary(task, state, number, noise):
     return jnp.where(wild, noise, asked)
 
 
-FITTED = Handling(
+FITTED = VelocityDrone(
     speed=11.3, climb=2.97, sink=1.48, turn=3.46, lag=0.79, climb_lag=0.15, turn_lag=0.115, acceleration=6.8,
     climb_acceleration=8.2, tilt=1.2, lean=0.173, onset=0.034, drag=0.347, surge=0.374, heave=1.0, trim=0.212,
 )  # fmt: skip
@@ -57,8 +57,8 @@ FITTED = Handling(
 @pytest.mark.parametrize(
     ("mission", "handling", "model"),
     [
-        ("transit", Handling(), "fast"),
-        ("coverage", Handling(), "fast"),
+        ("transit", VelocityDrone(), "fast"),
+        ("coverage", VelocityDrone(), "fast"),
         pytest.param("transit", FITTED, "fast", marks=pytest.mark.learning),
         pytest.param("coverage", FITTED, "fast", marks=pytest.mark.learning),
         pytest.param("transit", FITTED, "cascade", marks=pytest.mark.learning),
@@ -73,7 +73,7 @@ def test_a_hundred_thousand_hostile_actions_violate_nothing(mission, handling, m
     numbers = jnp.arange(task.agents)
 
     def world(index):
-        state = task.reset(Chance.of(3, index))
+        state = task.reset(Rng.from_seed(3, index))
 
         def tick(state, key):
             noise = jax.random.uniform(key, (task.agents, task.spec.action.size), minval=-1.0, maxval=1.0)
@@ -101,33 +101,33 @@ def test_a_hundred_thousand_hostile_actions_violate_nothing(mission, handling, m
 
 
 def alone(place, velocity=(0.0, 0.0, 0.0)):
-    drone = Glide.at(Vec3(*map(jnp.float32, place)), jnp.float32(0.0))
+    drone = VelocityDroneState.at(Vec3(*map(jnp.float32, place)), jnp.float32(0.0))
     return replace(drone, velocity=Vec3(*map(jnp.float32, velocity)))
 
 
-def surroundings(drone, zones=((500.0, 0.0, 100.0),)):
+def collision_scene(drone, zones=((500.0, 0.0, 100.0),)):
     """An empty country, but for zones."""
     task = Survey(mission="coverage")
-    country = task.plan.land.draw(Chance.of(0, 0), task.agents)
+    country = task.plan.land.draw(Rng.from_seed(0, 0), task.agents)
     far = lambda tree: jax.tree.map(lambda x: x * 0.0 - 5e3, tree)  # noqa: E731
     x, y, radius = (jnp.asarray(v, jnp.float32) for v in zip(*zones, strict=True))
     nothing = jnp.zeros_like(x)
     country = replace(
         country,
-        hills=replace(country.hills, centre=far(country.hills.centre)),
-        buildings=replace(country.buildings, centre=far(country.buildings.centre)),
+        hills=replace(country.hills, center=far(country.hills.center)),
+        buildings=replace(country.buildings, center=far(country.buildings.center)),
         people=replace(country.people, place=far(country.people.place)),
         zones=Zone(Vec2(x, y), radius, nothing, nothing, nothing + 1e9, (nothing + HIGH + 1).astype(jnp.int32)),
         weather=replace(country.weather, wind=Vec3(*[jnp.float32(0.0)] * 3)),
     )
     fleet = jax.tree.map(lambda x: jnp.asarray(x)[None], drone)
-    return Around(country, jnp.float32(0.0), fleet, jnp.ones(1, bool))
+    return FilterInput(country, jnp.float32(0.0), fleet, jnp.ones(1, bool))
 
 
 def checked_alone(safe, drone, asked):
     """What becomes of the command of a drone that has a country to itself."""
     fleet = jax.tree.map(lambda x: jnp.asarray(x)[None], asked)
-    return jax.tree.map(lambda x: x[0], safe.check(fleet, jnp.zeros(1, bool), surroundings(drone)))
+    return jax.tree.map(lambda x: x[0], safe.check(fleet, jnp.zeros(1, bool), collision_scene(drone)))
 
 
 def test_a_command_that_is_safe_is_left_exactly_as_it_was():
@@ -159,9 +159,9 @@ def flown_past(safe, drones, asked, around, low=False, steps=150):
 
 def test_two_drones_head_on_at_full_speed_keep_their_room():
     # They brake no harder than the filter counts on, so that all of the room is needed.
-    safe = replace(SafetyFilter(), east=2000.0, handling=replace(Handling(), acceleration=2.2))
+    safe = replace(SafetyFilter(), east=2000.0, handling=replace(VelocityDrone(), acceleration=2.2))
     both = [alone((x, y, 50.0), (v, 0.0, 0.0)) for x, y, v in ((-60.0, 0.0, 12.0), (60.0, 0.3, -12.0))]
-    around = surroundings(both[0])
+    around = collision_scene(both[0])
     fleet = jax.tree.map(lambda *x: jnp.stack(x), *both)
     around = replace(around, flying=jnp.ones(2, bool))
     asked = VelocityCommand(jnp.array([1.0, -1.0]), *[jnp.zeros(2)] * 3)
@@ -173,7 +173,7 @@ def test_two_drones_head_on_at_full_speed_keep_their_room():
 def test_a_drone_keeps_its_room_to_people_and_counts_on_their_pace():
     safe = SafetyFilter()
     drone = alone((-60.0, 0.0, 3.0))
-    around, room = surroundings(drone), safe.person + safe.margin
+    around, room = collision_scene(drone), safe.person + safe.margin
     people = around.country.people
     here = lambda tree, *to: jax.tree.map(lambda x, v: 0.0 * x + v, tree, Vec2(*to))  # noqa: E731
     asked = jax.tree.map(lambda x: jnp.float32(x)[None], VelocityCommand(1.0, 0.0, 0.0, 0.0))
@@ -193,7 +193,7 @@ def test_a_drone_that_finds_itself_in_a_zone_leaves_it():
     safe = replace(SafetyFilter(), east=2000.0)
     drone = alone((430.0, 0.0, 50.0))
     asked = jax.tree.map(lambda x: jnp.float32(x)[None], VelocityCommand(0.0, 0.0, 0.0, 0.0))
-    place = flown_past(safe, surroundings(drone).fleet, asked, surroundings(drone))
+    place = flown_past(safe, collision_scene(drone).fleet, asked, collision_scene(drone))
     assert float(place.x[-1, 0]) < 400.0
 
 
@@ -224,7 +224,7 @@ def test_a_drone_at_full_speed_stops_before_a_zone():
 
 
 def test_the_command_for_a_velocity_gives_that_velocity():
-    handling, wind = Handling(), Vec3(*map(jnp.float32, (3.0, -2.0, 0.6)))
+    handling, wind = VelocityDrone(), Vec3(*map(jnp.float32, (3.0, -2.0, 0.6)))
     drone = replace(alone((0.0, 0.0, 50.0), (4.0, 1.0, 0.5)), yaw=jnp.float32(0.8))
     wanted = Vec3(*map(jnp.float32, (4.3, 0.6, 0.2)))
     command = commanded(drone, wanted, handling, wind, 0.2)

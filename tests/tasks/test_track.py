@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slipstream.core.geometry import Vec3
-from slipstream.core.rng import Chance
+from slipstream.core.rng import Rng
 from slipstream.tasks.racing.track import DEPTH, OPENING, OUTER, TRACKS, GeneratedTrack, Track, gate_at, seven
 
 RADIUS = 0.1
@@ -12,9 +12,9 @@ RADIUS = 0.1
 
 def point(gate, through, aside=0.0, up=0.0):
     """A point given in a gate's own frame."""
-    x = gate.centre.x + gate.cos * through - gate.sin * aside
-    y = gate.centre.y + gate.sin * through + gate.cos * aside
-    return Vec3(jnp.float32(x), jnp.float32(y), jnp.float32(gate.centre.z + up))
+    x = gate.center.x + gate.cos * through - gate.sin * aside
+    y = gate.center.y + gate.sin * through + gate.cos * aside
+    return Vec3(jnp.float32(x), jnp.float32(y), jnp.float32(gate.center.z + up))
 
 
 def flown(gate, aside=0.0, up=0.0, backward=False):
@@ -54,31 +54,31 @@ def test_sliding_into_the_frame_from_within_the_opening_hits_it():
 def test_a_gate_is_picked_by_its_index():
     for index in range(7):
         gate = gate_at(seven.fixed, jnp.int32(index))
-        assert float(gate.centre.x) == pytest.approx(seven.places[index][0])
+        assert float(gate.center.x) == pytest.approx(seven.places[index][0])
         assert float(gate.cos) == pytest.approx(seven.fixed[index].cos)
 
 
 def test_the_seven_gate_track_is_as_long_as_the_original():
-    centres = np.array([[g.centre.x, g.centre.y, g.centre.z] for g in seven.fixed])
-    length = np.linalg.norm(centres - np.roll(centres, -1, axis=0), axis=1).sum()
+    centers = np.array([[g.center.x, g.center.y, g.center.z] for g in seven.fixed])
+    length = np.linalg.norm(centers - np.roll(centers, -1, axis=0), axis=1).sum()
     assert length == pytest.approx(62.3, abs=0.1)
 
 
 @pytest.mark.parametrize("name", [n for n, t in TRACKS.items() if isinstance(t, Track)])
 def test_frames_of_a_track_do_not_overlap_and_gates_face_onward(name):
     gates = TRACKS[name].fixed
-    check_flyable([np.array([[g.centre.x, g.centre.y, g.centre.z, g.cos, g.sin] for g in gates])], spacing=2.1)
+    check_flyable([np.array([[g.center.x, g.center.y, g.center.z, g.cos, g.sin] for g in gates])], spacing=2.1)
 
 
 def check_flyable(tracks, spacing):
     for gates in tracks:
-        centres, normals = gates[:, :3], gates[:, 3:]
-        apart = np.linalg.norm(centres[:, None] - centres[None], axis=-1) + 1e9 * np.eye(len(gates))
+        centers, normals = gates[:, :3], gates[:, 3:]
+        apart = np.linalg.norm(centers[:, None] - centers[None], axis=-1) + 1e9 * np.eye(len(gates))
         assert apart.min() > spacing
-        assert (centres[:, 2] >= OUTER / 2 - 1e-6).all()
+        assert (centers[:, 2] >= OUTER / 2 - 1e-6).all()
         np.testing.assert_allclose(np.linalg.norm(normals, axis=1), 1.0, atol=1e-4)
         # No gate has the next one behind it or the one before in front of it, and each faces along the way between.
-        onward = np.roll(centres[:, :2], -1, axis=0) - centres[:, :2]
+        onward = np.roll(centers[:, :2], -1, axis=0) - centers[:, :2]
         leaving = np.sum(onward * normals, axis=1)
         entering = np.sum(np.roll(onward, 1, axis=0) * normals, axis=1)
         assert leaving.min() > -1e-4
@@ -91,8 +91,8 @@ def test_generated_tracks_differ_and_can_all_be_flown(count):
     track = GeneratedTrack(count)
 
     def draw(world):
-        gates, _ = track.draw(Chance.of(0, world))
-        return jnp.stack([jnp.stack([*g.centre.parts, g.cos, g.sin]) for g in gates])
+        gates, _ = track.draw(Rng.from_seed(0, world))
+        return jnp.stack([jnp.stack([*g.center.parts, g.cos, g.sin]) for g in gates])
 
     tracks = np.asarray(jax.jit(jax.vmap(draw))(jnp.arange(2000)))
     check_flyable(tracks, spacing=OUTER if count > 8 else 2.9)

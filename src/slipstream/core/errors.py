@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Iterable
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
+def suggest(name: str, choices: Iterable[str]) -> str:
     """The end of an error: the nearest valid choice, and all of them."""
     choices = sorted(choices)
     if not choices:
@@ -13,7 +13,7 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return (f"; did you mean '{near[0]}'?" if near else "") + f" (choose from {', '.join(choices)})"
 
 
-def known(kind: str, name: str, choices: Collection[str]) -> None:
+def require_choice(kind: str, name: str, choices: Collection[str]) -> None:
     """Refuse a name that is none of the choices."""
     if name not in choices:
-        raise ValueError(f"there is no {kind} '{name}'{nearest(name, choices)}")
+        raise ValueError(f"there is no {kind} '{name}'{suggest(name, choices)}")

@@ -28,7 +28,7 @@ def gaussian(bits: Word) -> Float[Array, "*b"]:
     return jax.lax.erf_inv(centred) * 2.0**0.5
 
 
-def bell(bits: Word) -> Float[Array, "*b"]:
+def approx_gaussian(bits: Word) -> Float[Array, "*b"]:
     """A number of mean zero and spread one that is nearly Gaussian: the sum of the four bytes of a random word.
 
     Nothing lies beyond 3.46 spreads. For noise of which much is needed every step, and no tails.
@@ -39,7 +39,7 @@ def bell(bits: Word) -> Float[Array, "*b"]:
 
 
 @struct
-class Chance:
+class Rng:
     """A world's own stream of random numbers; drawing returns the stream that comes after.
 
     The two words of a stream are different hashes of run seed and world index. The first is a bijection of the
@@ -52,7 +52,7 @@ class Chance:
     drawn: Word
 
     @classmethod
-    def of(cls, seed: Index, world: Index) -> "Chance":
+    def from_seed(cls, seed: Index, world: Index) -> "Rng":
         """The stream of one world of a run, whatever device it lives on."""
         seed = mix(jnp.asarray(seed, jnp.uint32) + jnp.uint32(0x9E3779B9))
         world = jnp.asarray(world, jnp.uint32)
@@ -60,37 +60,37 @@ class Chance:
         return cls(mix(world ^ seed), salt, jnp.uint32(0))
 
     @jax.jit  # traced once for all draws
-    def word(self) -> tuple[Word, "Chance"]:
+    def bits(self) -> tuple[Word, "Rng"]:
         """32 random bits."""
         bits = mix(mix(self.drawn * jnp.uint32(0x9E3779B9) + self.stream) ^ self.salt)
         return bits, replace(self, drawn=self.drawn + jnp.uint32(1))
 
-    def uniform(self, low: Bound = 0.0, high: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
+    def uniform(self, low: Bound = 0.0, high: Bound = 1.0) -> tuple[Float[Array, ""], "Rng"]:
         """A number in [low, high)."""
-        bits, after = self.word()
+        bits, after = self.bits()
         unit = (bits >> 8).astype(jnp.int32).astype(jnp.float32) * 2.0**-24
         return low + unit * (high - low), after
 
-    def normal(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
+    def normal(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Rng"]:
         """A Gaussian number of mean zero, by the inverse of its distribution."""
-        bits, after = self.word()
+        bits, after = self.bits()
         return gaussian(bits) * scale, after
 
-    def noise(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Chance"]:
+    def approx_normal(self, scale: Bound = 1.0) -> tuple[Float[Array, ""], "Rng"]:
         """Nearly a Gaussian number of mean zero, at a third of the price."""
-        bits, after = self.word()
-        return bell(bits) * scale, after
+        bits, after = self.bits()
+        return approx_gaussian(bits) * scale, after
 
-    def fork(self, branch: Index) -> "Chance":
+    def fork(self, branch: Index) -> "Rng":
         """A stream of its own for a part of the world, such as one agent; this one is not advanced.
 
         Of the same branch it is another after every draw, and does not overlap with those before it.
         """
         branch = mix(jnp.asarray(branch, jnp.uint32) + jnp.uint32(0xC2B2AE35))
         salt = mix(self.salt + branch + self.drawn * jnp.uint32(0x632BE5AB))
-        return Chance(mix(self.stream ^ branch), salt, jnp.zeros_like(self.drawn))
+        return Rng(mix(self.stream ^ branch), salt, jnp.zeros_like(self.drawn))
 
-    def integer(self, count: int) -> tuple[Int[Array, ""], "Chance"]:
+    def integer(self, count: int) -> tuple[Int[Array, ""], "Rng"]:
         """A whole number in [0, count), as int32."""
         unit, after = self.uniform()
         return jnp.minimum((unit * count).astype(jnp.int32), count - 1), after

@@ -14,7 +14,12 @@ def static(**options: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **options)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static))
+def per_world() -> Any:
+    """A field of a training state whose leaves have a leading axis of worlds: it is split over devices."""
+    return dataclasses.field(metadata={"per_world": True})
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field, static, per_world))
 def struct(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass and a pytree.
 

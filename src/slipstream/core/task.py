@@ -1,15 +1,27 @@
-"""What a task is: a state, a spec, three pure functions of one world, and the one place where worlds restart."""
+"""What a task is: a state, a spec, pure functions of one world, what it may offer besides, and where worlds restart."""
 
+import copy
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8, UInt32
 
-from .rng import Chance
+from .rng import Rng
+from .spaces import ActionSpace
 from .struct import struct
+
+if TYPE_CHECKING:
+    from ..dynamics.control_modes import Setpoint
+    from ..dynamics.identification import FitModel
+    from ..dynamics.quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState
+    from ..sensors.scene import Scene
+    from .geometry import Vec3
 
 World = TypeVar("World")
 Body = TypeVar("Body")
@@ -17,6 +29,8 @@ Progress = TypeVar("Progress")
 S = TypeVar("S", bound="State[Any, Any, Any]")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+PackedImage = UInt32[Array, "*agents h w"] | UInt8[Array, "*agents h w"]
+"""Red, green and blue in the lower bytes of a word: words are moved faster than bytes. With one channel, a byte."""
 
 
 @struct
@@ -26,7 +40,7 @@ class State(Generic[World, Body, Progress]):
     world: World  # fixed until restart
     body: Body  # what physics moves
     progress: Progress  # what the task counts
-    chance: Chance
+    rng: Rng
     step: Int[Array, "*agents"]
     reward: Float[Array, "*agents"]
     terminated: Bool[Array, "*agents"]  # the future is worth nothing
@@ -38,35 +52,37 @@ class State(Generic[World, Body, Progress]):
 
     @property
     def present(self) -> Bool[Array, "agents"]:
-        """Which agents of a world with several are there for others to see: those that have not ended.
+        """Which agents of a world with several are visible to the others: those that have not ended.
 
-        A clock that ends all at once takes nobody away: what is seen then decides what the future is worth.
+        A clock that ends all at once hides nobody: the value of that last observation is used.
         """
         return ~self.terminated & (~self.truncated | jnp.all(self.ended))
 
 
 @dataclass(frozen=True)
-class Box:
-    """`size` real numbers, each in [−1, 1]."""
+class ObstacleDistance:
+    """How to read the distance to the nearest obstacle off an observation whose last part lists obstacles.
 
+    Each of the `count` rows has `size` numbers: x and y of the obstacle first, and last whether there is one.
+    """
+
+    count: int
     size: int
+    scale: float
+    """Meters for one unit of x and y."""
+    max_range: float
+    """What is returned where there is no obstacle."""
+    radius_column: int | None = None
+    """Column of the obstacle's radius, which is subtracted."""
+    radius_unit: float = 1.0
+    """Observed units for one meter of radius."""
 
-
-@dataclass(frozen=True)
-class Discrete:
-    """One of `choices` actions."""
-
-    choices: int
-
-
-@dataclass(frozen=True)
-class MultiDiscrete:
-    """Several choices at once, of `choices[i]` each."""
-
-    choices: tuple[int, ...]
-
-
-ActionSpace = Box | Discrete | MultiDiscrete
+    def __call__(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+        rows = observation[..., -self.count * self.size :].reshape(*observation.shape[:-1], self.count, self.size)
+        distance = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * self.scale
+        if self.radius_column is not None:
+            distance = distance - rows[..., self.radius_column] / self.radius_unit
+        return jnp.min(jnp.where(rows[..., -1] > 0.5, distance, self.max_range), -1)
 
 
 @dataclass(frozen=True)
@@ -74,123 +90,269 @@ class Spec:
     """Sizes and rates, known before anything runs."""
 
     observation: int
-    """How many numbers an agent sees."""
+    """Numbers that an agent observes."""
     action: ActionSpace
     control_dt: float
-    """Seconds between two decisions."""
+    """Seconds between two actions."""
     agents: int = 1
-    frame: tuple[int, int, int] | None = None
-    """Lines, columns and channels of the picture an agent sees, if it sees one: then the task has `picture`."""
-    interval: int = 1
-    """Steps from one picture to the next; in between the last one stands."""
-    insight: int = 0
-    """How many numbers only a critic sees, in training: then the task has `insight`."""
-    things: tuple[int, int] = (0, 0)
-    """If the last numbers an agent sees are so many things of so many numbers each: the last tells if there is one."""
+    image_shape: tuple[int, int, int] | None = None
+    """Height, width and channels of the image an agent sees, if it has a camera: then the task is a `CameraTask`."""
+    image_interval: int = 1
+    """Steps from one image to the next; in between the last one stays."""
+    privileged_size: int = 0
+    """Numbers that only a critic observes, in training: then the task is a `PrivilegedTask`."""
+    entities: tuple[int, int] = (0, 0)
+    """Count and size, if the last part of an observation lists entities; the last number of each says if it exists."""
+    obstacle_distance: ObstacleDistance | None = None
+    """How to read the distance to the nearest obstacle off an observation; for policies whose caution depends on it."""
 
 
-@runtime_checkable
-class Env(Protocol[S]):
-    """A task: pure functions of one world."""
+class Task(Generic[S]):
+    """A task: settings as dataclass fields, and pure functions of one world.
+
+    A subclass is a frozen dataclass with `spec`, `reset`, `step`, `observe` and `episode_metrics`. All else has a
+    default: training, evaluation, the film and the report need no more.
+    """
+
+    report: ClassVar[str] = "slipstream.report.default"
+    """Module that draws the film and writes the page; imported only when one is made."""
+    progress_bar: ClassVar[Mapping[str, str]] = {"success": "success {:.0%}"}
+    """Metrics shown while training, and how each is written."""
+
+    @cached_property
+    def spec(self) -> Spec:
+        raise NotImplementedError(f"{type(self).__name__} has no spec")
+
+    def reset(self, rng: Rng) -> S:
+        """A world at its start."""
+        raise NotImplementedError(f"{type(self).__name__} has no reset")
+
+    def step(self, state: S, action: Any) -> S:
+        """The world one control period later, with the reward and the end of that step."""
+        raise NotImplementedError(f"{type(self).__name__} has no step")
+
+    def observe(self, state: S) -> Float[Array, "*agents features"]:
+        """What each agent observes, scaled to about one."""
+        raise NotImplementedError(f"{type(self).__name__} has no observe")
+
+    def episode_metrics(self, state: S) -> Mapping[str, Float[Array, "*agents"]]:
+        """Metrics of an episode that ends here; NaN where one does not apply. `success` is 0 or 1."""
+        raise NotImplementedError(f"{type(self).__name__} has no episode_metrics")
+
+    # What has a default
 
     @property
-    def spec(self) -> Spec: ...
+    def description(self) -> str:
+        """The task in a few words."""
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(self).__name__).lower()
 
-    def reset(self, chance: Chance) -> S: ...
+    def for_evaluation(self) -> Self:
+        """The task as it is evaluated; by default as it is trained."""
+        return self
 
-    def step(self, state: S, action: Any) -> S: ...
+    def command(self, state: S, action: Any) -> tuple[S, Any]:
+        """The state that remembers the action, and what the vehicle is commanded."""
+        return state, action
 
-    def observe(self, state: S) -> Float[Array, "*agents features"]: ...
+    def move(self, state: S, command: Any) -> Any:
+        """Where our own model takes the body in one control period. By default it makes the whole step."""
+        return self.step(state, command)
 
-    def figures(self, state: S) -> Mapping[str, Float[Array, "*agents"]]:
-        """What an episode that ends here is reported by; NaN where a figure does not apply."""
-        ...
+    def judge(self, state: S, body: Any) -> S:
+        """The state once the body is there, whoever moved it."""
+        return body
+
+    def record(self, state: S) -> Mapping[str, Array]:
+        """What an episode keeps of a moment: by default every leaf of the body, and the reward."""
+        return named_leaves(state.body) | {"reward": state.reward}
+
+    def world_record(self, state: S) -> Mapping[str, Array]:
+        """What an episode keeps of its world."""
+        return named_leaves(state.world)
+
+    def baselines(self) -> Mapping[str, Callable[[S], Any]]:
+        """Scripts flown on the same worlds: functions of one world that give the actions of its agents."""
+        return {}
+
+    def summary(self, metrics: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The task's own metrics over many episodes; by default their means."""
+        own = {name: value for name, value in metrics.items() if name not in ("success", "episode_return", "failed")}
+        return {
+            f"{name}_mean": float(np.nanmean(value)) if np.isfinite(value).any() else float("nan")
+            for name, value in own.items()
+        }
 
 
-Picture = UInt32[Array, "*agents h w"] | UInt8[Array, "*agents h w"]
-"""Red, green and blue in the lower bytes of a word: words are moved faster than bytes. With one channel, a byte."""
+def derive(task: T, **values: Any) -> T:
+    """A copy of a task with fields set that are not settings (`field(init=False)`), such as a traced stage."""
+    copied = copy.copy(task)
+    for name, value in values.items():
+        object.__setattr__(copied, name, value)
+    return copied
+
+
+def named_leaves(tree: Any) -> dict[str, Array]:
+    """Every leaf by its path, such as `position.x`."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): jnp.asarray(leaf) for path, leaf in leaves}
+
+
+# What a task can offer besides
 
 
 @runtime_checkable
-class Seeing(Env[S], Protocol[S]):
+class CameraTask(Protocol):
     """A task whose agents have cameras."""
 
-    def picture(self, state: S) -> Picture: ...
+    def image(self, state: Any) -> PackedImage: ...
 
 
 @runtime_checkable
-class Telling(Env[S], Protocol[S]):
-    """A task that tells a critic more than its agents see."""
+class PrivilegedTask(Protocol):
+    """A task whose critic observes more than its agents do."""
 
-    def insight(self, state: S) -> Float[Array, "*agents secrets"]: ...
+    def privileged_observation(self, state: Any) -> Float[Array, "*agents features"]: ...
 
 
 @runtime_checkable
-class Rejoining(Env[S], Protocol[S]):
+class RespawningTask(Protocol):
     """A task whose agents come and go in a world that goes on. `state.step` then has the axis of agents, too."""
 
-    def newcomers(self, chance: Chance, state: S) -> Any:
+    def draw_respawns(self, rng: Rng, state: Any) -> Any:
         """How every agent would start in this world."""
         ...
 
-    def rejoin(self, state: S, newcomers: Any, who: Bool[Array, "agents"]) -> S:
+    def respawn(self, state: Any, respawns: Any, who: Bool[Array, "agents"]) -> Any:
         """The state in which the agents `who` have started anew; where the world has ended, they have ended with it."""
         ...
 
 
 @runtime_checkable
-class Growing(Env[S], Protocol[S]):
+class CurriculumTask(Protocol):
     """A task that begins with easier worlds."""
 
-    def at(self, share: Float[Array, ""]) -> Env[S]:
-        """The task after that share of a training."""
+    def at_progress(self, progress: Float[Array, ""]) -> Any:
+        """The task after that fraction of a training."""
         ...
 
 
+@runtime_checkable
+class QuadrotorTask(Protocol):
+    """A task whose agents are quadrotors, so that a plant's vehicles can take their place. All of one world."""
+
+    @property
+    def airframe(self) -> "Quadrotor": ...
+
+    def without_controller(self) -> Any:
+        """The same task for a plant that brings its own vehicles and controllers."""
+        ...
+
+    def vehicle_states(self, state: Any) -> "QuadrotorState":
+        """Where the vehicles start, and how they move."""
+        ...
+
+    def setpoints(self, state: Any, command: Any) -> "Setpoint":
+        """What their controllers are commanded."""
+        ...
+
+    def wind_at(self, state: Any) -> "Vec3":
+        """The wind where each vehicle is."""
+        ...
+
+    def randomization(self, state: Any) -> "PhysicsRandomization":
+        """How each vehicle differs from the nominal one."""
+        ...
+
+    def body_from_vehicles(self, state: Any, command: Any, vehicles: "QuadrotorState") -> Any:
+        """The body of the task, once the vehicles fly like that."""
+        ...
+
+    def collision_scene(self, state: Any) -> "Scene":
+        """What can be run into."""
+        ...
+
+
+@runtime_checkable
+class FittableTask(Protocol):
+    """A task whose fast model can be fitted to a plant or a flight log."""
+
+    def fit_model(self) -> "FitModel":
+        """The model whose parameters are fitted."""
+        ...
+
+    def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> Any:
+        """The task on the fitted model, trained with its parameters varied by so much."""
+        ...
+
+
+@runtime_checkable
+class LimitTask(Protocol):
+    """A task whose dynamics `bench sim` compares with the same physics in hand-written C++."""
+
+    @property
+    def limit_vehicle(self) -> "Quadrotor": ...
+
+
+# Agents and restarts
+
+
 @struct
-class Fresh(Generic[S]):
-    """Where to go on after an end: a world of its own, and for a task that is `Rejoining` the starts in this one."""
+class Restart(Generic[S]):
+    """Where to go on after an end: a new world, and for a `RespawningTask` the starts in this one."""
 
     state: S
-    newcomers: Any = None
-    stale: Bool[Array, ""] | None = None  # whether the world of the newcomers has been replaced since
+    respawns: Any = None
+    stale: Bool[Array, ""] | None = None  # whether the world of the respawns has been replaced since
 
 
-def pick(flag: Bool[Array, ""], yes: S, no: S) -> S:
+def select(flag: Bool[Array, ""], yes: T, no: T) -> T:
     """One of two trees."""
     return jax.tree.map(lambda a, b: jnp.where(flag, a, b), yes, no)
 
 
-def each(agents: int, function: F) -> F:
+def select_agents(who: Bool[Array, "agents"], yes: T, no: T) -> T:
+    """For each agent one of two trees, whose leaves have a leading axis of agents."""
+    return jax.tree.map(lambda a, b: jnp.where(who.reshape(who.shape + (1,) * (jnp.ndim(a) - 1)), a, b), yes, no)
+
+
+def vmap_agents(agents: int, function: F) -> F:
     """`function` of one agent, mapped over the agents of a world; as it is where there is only one."""
     return function if agents == 1 else jax.vmap(function)  # pyright: ignore[reportReturnType]
 
 
-def prepare(env: Env[S], state: S) -> Fresh[S]:
+def stack_features(parts: list[Any]) -> Float[Array, "*agents numbers"]:
+    """Numbers of an agent, or of every agent, stacked along a new last axis.
+
+    Each is computed for all worlds first: without the barrier XLA fills an array of many origins number by number.
+    """
+    return jnp.moveaxis(jnp.stack(jax.lax.optimization_barrier([jnp.asarray(part) for part in parts])), 0, -1)
+
+
+def draw_restart(task: Task[S], state: S) -> Restart[S]:
     """The starts there would be if all ended now: of streams of their own, so that they may be drawn ahead."""
-    chance = state.chance.fork(0)
-    fresh = env.reset(chance)
-    if not isinstance(env, Rejoining):
-        return Fresh(fresh)
-    return Fresh(fresh, env.newcomers(chance.fork(1), state), jnp.bool_(False))
+    rng = state.rng.fork(0)
+    fresh = task.reset(rng)
+    if not isinstance(task, RespawningTask):
+        return Restart(fresh)
+    return Restart(fresh, task.draw_respawns(rng.fork(1), state), jnp.bool_(False))
 
 
-def advance(env: Env[S], state: S, action: Any, fresh: Fresh[S] | None = None) -> S:
+def advance(task: Task[S], state: S, action: Any, restart: Restart[S] | None = None) -> S:
     """One step of a world, or the restart of what had ended.
 
     A world restarts on the step after its end and nowhere else, so the last observation of an episode is
-    a real one. With several agents, one that has ended waits, masked, until all have; or, in a task that is
-    `Rejoining`, starts anew at once, and the world restarts only when all have ended together.
+    a real one. With several agents, one that has ended waits, masked, until all have; or, in a `RespawningTask`,
+    starts anew at once, and the world restarts only when all have ended together.
 
-    `fresh` is where to restart, if that was prepared before: drawing a start costs more than a step of physics, and
+    `restart` is where to restart, if that was drawn before: drawing a start costs more than a step of physics, and
     few worlds need one.
     """
-    after = env.step(state, action)
-    fresh = prepare(env, state) if fresh is None else fresh
+    after = task.step(state, action)
+    restart = draw_restart(task, state) if restart is None else restart
     # The world's own stream goes on: no episode sees the numbers of another, even if two share a prepared start.
-    anew = replace(fresh.state, chance=state.chance.word()[1])
-    if env.spec.agents == 1:
-        return pick(state.ended, anew, after)
+    anew = replace(restart.state, rng=state.rng.bits()[1])
+    if task.spec.agents == 1:
+        return select(state.ended, anew, after)
     waiting = state.ended
     after = replace(
         after,
@@ -198,20 +360,7 @@ def advance(env: Env[S], state: S, action: Any, fresh: Fresh[S] | None = None) -
         terminated=state.terminated | (after.terminated & ~waiting),
         truncated=state.truncated | (after.truncated & ~waiting),
     )
-    if isinstance(env, Rejoining):
+    if isinstance(task, RespawningTask):
         # Starts in a world that is gone may lie inside a hill of this one: who ends here waits for the next ones.
-        after = env.rejoin(after, fresh.newcomers, waiting if fresh.stale is None else waiting & ~fresh.stale)
-    return pick(jnp.all(waiting), anew, after)
-
-
-def joined(parts: list[Any]) -> Float[Array, "*agents numbers"]:
-    """Numbers of an agent, or of every agent, side by side along the last axis.
-
-    Each is computed for all worlds first: without the barrier XLA fills an array of many origins number by number.
-    """
-    return jnp.moveaxis(jnp.stack(jax.lax.optimization_barrier([jnp.asarray(part) for part in parts])), 0, -1)
-
-
-def among(who: Bool[Array, "agents"], yes: T, no: T) -> T:
-    """For each agent one of two trees, whose leaves have a leading axis of agents."""
-    return jax.tree.map(lambda a, b: jnp.where(who.reshape(who.shape + (1,) * (jnp.ndim(a) - 1)), a, b), yes, no)
+        after = task.respawn(after, restart.respawns, waiting if restart.stale is None else waiting & ~restart.stale)
+    return select(jnp.all(waiting), anew, after)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 from ..core.geometry import Scalar, Vec3
 from ..core.struct import struct
-from .quadrotor import GRAVITY, Flight, Quadrotor, Rotors
+from .quadrotor import GRAVITY, Quadrotor, QuadrotorState, Rotors
 
 
 @struct
-class Stick:
+class NormalizedCommand:
     """The four numbers of a command, each in [−1, 1]; what they mean is the control's affair."""
 
     a: Scalar
@@ -55,14 +55,14 @@ Setpoint = RateSetpoint | VelocitySetpoint | PositionSetpoint | Rotors
 
 
 @runtime_checkable
-class Control(Protocol):
+class ControlMode(Protocol):
     """What a stick means, and a loop that does it."""
 
-    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Setpoint:
+    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Setpoint:
         """What a flight controller would be told."""
         ...
 
-    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
         """The rotor speeds of our own loop, once a physics step."""
         ...
 
@@ -71,10 +71,10 @@ class Control(Protocol):
 class RotorControl:
     """Each number is the speed of a rotor; 0 is half of the full speed."""
 
-    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
         return self.rotors(vehicle, flight, stick)
 
-    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
         return Rotors(*((0.5 + 0.5 * jnp.clip(part, -1.0, 1.0)) * vehicle.max_speed for part in stick.parts))
 
 
@@ -86,24 +86,24 @@ class RateControl:
     """
 
     max_rates: tuple[float, float, float] = (10.0, 10.0, 4.0)
-    stiffness: tuple[float, float, float] = (0.5, 0.5, 0.2)
+    rate_gain: tuple[float, float, float] = (0.5, 0.5, 0.2)
     """How much of an error in rate the loop closes within the rotors' own lag; towards 1 it would ring."""
 
-    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> RateSetpoint:
+    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> RateSetpoint:
         roll, pitch, yaw = (
             jnp.clip(part, -1.0, 1.0) * limit
             for part, limit in zip((stick.b, stick.c, stick.d), self.max_rates, strict=True)
         )
         return RateSetpoint(collective(vehicle, stick.a), Vec3(roll, pitch, yaw))
 
-    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
         wanted = self.setpoint(vehicle, flight, stick)
         return self.hold(vehicle, flight, wanted.thrust, wanted.rates)
 
-    def hold(self, vehicle: Quadrotor, flight: Flight, thrust: Scalar, rates: Vec3) -> Rotors:
+    def hold(self, vehicle: Quadrotor, flight: QuadrotorState, thrust: Scalar, rates: Vec3) -> Rotors:
         """The rotor speeds that turn the body at `rates` while giving `thrust`."""
         inertia = Vec3(*vehicle.inertia)
-        bandwidth = Vec3(*self.stiffness) * (2.0 / (vehicle.lag_up + vehicle.lag_down))
+        bandwidth = Vec3(*self.rate_gain) * (2.0 / (vehicle.lag_up + vehicle.lag_down))
         torque = inertia * bandwidth * (rates - flight.rates)
         torque = torque + flight.rates.cross(inertia * flight.rates)
         # Roll and pitch may use half of what the rotors have, yaw a fifth: it is the first to give way.
@@ -127,7 +127,7 @@ class VelocityControl:
     max_tilt: float = 1.05
     loop: RateControl = RateControl()
 
-    def setpoint(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> VelocitySetpoint:
+    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> VelocitySetpoint:
         ahead, aside, up = (
             jnp.clip(part, -1.0, 1.0) * limit
             for part, limit in zip((stick.a, stick.b, stick.c), self.max_velocity, strict=True)
@@ -138,7 +138,7 @@ class VelocityControl:
         wanted = Vec3(cos * ahead - sin * aside, sin * ahead + cos * aside, up)
         return VelocitySetpoint(wanted, jnp.clip(stick.d, -1.0, 1.0) * self.max_yaw_rate)
 
-    def rotors(self, vehicle: Quadrotor, flight: Flight, stick: Stick) -> Rotors:
+    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
         told = self.setpoint(vehicle, flight, stick)
         wanted = told.velocity
         pull = (wanted - flight.velocity) * self.velocity_gain + Vec3(0.0, 0.0, GRAVITY)
@@ -160,33 +160,38 @@ def collective(vehicle: Quadrotor, stick: Scalar) -> Scalar:
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """What a fit to another plant found: factors on the vehicle's numbers, and how stiff its rate loop is."""
+class FittedParameters:
+    """What a fit to a plant found: factors on the vehicle's numbers, and the gains of its rate loop."""
 
     thrust: float = 1.0
-    lag: float = 1.0
+    """factor on the vehicle's thrust; likewise the following"""
+    motor_lag: float = 1.0
     drag: float = 1.0
-    roll: float = 0.5
-    """share of an error in roll or pitch rate that is closed within the rotors' lag"""
-    yaw: float = 0.2
+    rate_gain_roll_pitch: float = 0.5
+    """fraction of an error in roll or pitch rate that is closed within the rotors' lag"""
+    rate_gain_yaw: float = 0.2
+    """the same for yaw"""
 
     def __post_init__(self) -> None:
-        if min(self.thrust, self.lag, self.roll, self.yaw) <= 0.0 or self.drag < 0.0:
-            raise ValueError("thrust, lag, roll and yaw of a tuning must be positive, and drag not negative")
+        if min(self.thrust, self.motor_lag, self.rate_gain_roll_pitch, self.rate_gain_yaw) <= 0.0 or self.drag < 0.0:
+            raise ValueError("fitted thrust, motor_lag and rate gains must be positive, and drag not negative")
 
     def applied(self, vehicle: Quadrotor) -> Quadrotor:
         """The vehicle with those factors, but for thrust: a vehicle that knew of it would make it good."""
         return replace(
             vehicle,
-            lag_up=self.lag * vehicle.lag_up,
-            lag_down=self.lag * vehicle.lag_down,
+            lag_up=self.motor_lag * vehicle.lag_up,
+            lag_down=self.motor_lag * vehicle.lag_down,
             body_drag=tuple(self.drag * c for c in vehicle.body_drag),
             rotor_drag=self.drag * vehicle.rotor_drag,
         )
 
     @property
     def loop(self) -> RateControl:
-        return RateControl(stiffness=(self.roll, self.roll, self.yaw))
+        return RateControl(rate_gain=(self.rate_gain_roll_pitch, self.rate_gain_roll_pitch, self.rate_gain_yaw))
 
 
-CONTROLS = {"rotors": RotorControl(), "rates": RateControl(), "velocity": VelocityControl()}
+CONTROL_MODES: dict[str, ControlMode] = {
+    "motor_speeds": RotorControl(), "body_rates": RateControl(), "velocity": VelocityControl(),
+}  # fmt: skip
+"""What an action can command."""

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 from ..core.geometry import Quat, Scalar, Vec3, sin_cos
 from ..core.struct import struct
 from .control_modes import PositionSetpoint, RateSetpoint, Setpoint
-from .quadrotor import GRAVITY, Flight, Quadrotor, Rotors, iris
+from .quadrotor import GRAVITY, Quadrotor, QuadrotorState, Rotors, iris
 
 
 @struct
-class Smooth:
+class BiquadState:
     """The memory of a second-order low-pass on three axes."""
 
     newer: Vec3
@@ -30,13 +30,13 @@ class Smooth:
 
 
 @struct
-class Memory:
+class ControllerState:
     """What the controller remembers from one step to the next."""
 
     velocity: Vec3  # of the step before
     acceleration: Vec3  # its filtered derivative
     velocity_integral: Vec3  # m/s²
-    gyroscope: Smooth
+    gyroscope: BiquadState
     rates: Vec3  # filtered, of the step before
     spin: Vec3  # their filtered derivative, rad/s²
     rate_integral: Vec3
@@ -50,18 +50,18 @@ def low_pass(frequency: float, dt: float) -> float:
     return dt / (dt + 1.0 / (2.0 * math.pi * frequency))
 
 
-def smoothed(memory: Smooth, sample: Vec3, frequency: float, dt: float) -> tuple[Vec3, Smooth]:
+def smoothed(memory: BiquadState, sample: Vec3, frequency: float, dt: float) -> tuple[Vec3, BiquadState]:
     """A second-order Butterworth low-pass, by the bilinear transform."""
     warped = math.tan(math.pi * frequency * dt)
     scale = 1.0 + math.sqrt(2.0) * warped + warped**2
     gain = warped**2 / scale
     a1, a2 = 2.0 * (warped**2 - 1.0) / scale, (1.0 - math.sqrt(2.0) * warped + warped**2) / scale
     newest = sample - memory.newer * a1 - memory.older * a2
-    return (newest + memory.newer * 2.0 + memory.older) * gain, Smooth(newest, memory.newer)
+    return (newest + memory.newer * 2.0 + memory.older) * gain, BiquadState(newest, memory.newer)
 
 
 @dataclass(frozen=True)
-class Cascade:
+class Px4Controller:
     """The controller; its fields are PX4's parameters, the defaults those of v1.17."""
 
     position_gain: tuple[float, float] = (0.95, 1.0)
@@ -103,7 +103,7 @@ class Cascade:
             raise ValueError(f"a controller at {self.rate:g} Hz cannot filter at {self.gyroscope_cutoff:g} Hz")
 
     @classmethod
-    def of_version(cls, version: str, **changes: Any) -> "Cascade":
+    def of_version(cls, version: str, **changes: Any) -> "Px4Controller":
         """The defaults of a release of PX4, such as 1.14 or v1.17.0."""
         try:
             major, minor = (int(part) for part in version.removeprefix("v").split(".")[:2])
@@ -116,7 +116,7 @@ class Cascade:
             stock = replace(stock, attitude_gain=(6.5, 6.5, 2.8), spin_cutoff=30.0)
         return replace(stock, yaw_torque_cutoff=0.0) if (major, minor) < (1, 16) else stock
 
-    def suited(self, vehicle: Quadrotor) -> "Cascade":
+    def tuned_for(self, vehicle: Quadrotor) -> "Px4Controller":
         """The controller as the owner of another vehicle than the iris would set it up.
 
         A torque of 1 turns a small racer four times as fast as the iris that the stock gains are for. Here the loop
@@ -144,19 +144,19 @@ class Cascade:
     def dt(self) -> float:
         return 1.0 / self.rate
 
-    def start(self, vehicle: Quadrotor, flight: Flight) -> Memory:
+    def start(self, vehicle: Quadrotor, flight: QuadrotorState) -> ControllerState:
         """Awake and flying like that."""
         zero = 0.0 * flight.position.x
         still = Vec3(zero, zero, zero)
-        hover = self.hover or self.bent(vehicle.hover_speed / vehicle.max_speed)
+        hover = self.hover or self.thrust_curve_of(vehicle.hover_speed / vehicle.max_speed)
         # Filters as if the rates had been these for ever.
         warped = math.tan(math.pi * self.gyroscope_cutoff * self.dt)
         settled = flight.rates * (0.25 * (1.0 + math.sqrt(2.0) * warped + warped**2) / warped**2)
-        return Memory(
+        return ControllerState(
             velocity=flight.velocity,
             acceleration=still,
             velocity_integral=still,
-            gyroscope=Smooth(settled, settled),
+            gyroscope=BiquadState(settled, settled),
             rates=flight.rates,
             spin=still,
             rate_integral=still,
@@ -165,32 +165,36 @@ class Cascade:
             short=still,
         )
 
-    def control(self, vehicle: Quadrotor, flight: Flight, memory: Memory, setpoint: Setpoint) -> tuple[Rotors, Memory]:
+    def control(
+        self, vehicle: Quadrotor, flight: QuadrotorState, memory: ControllerState, setpoint: Setpoint
+    ) -> tuple[Rotors, ControllerState]:
         """The rotor speeds to draw towards until the next call. `flight` is what the sensors say."""
         if isinstance(setpoint, Rotors):
             return setpoint, memory
         thrust, rates, memory = self.outer(vehicle, flight, memory, setpoint)
         torque, memory = self.rate_loop(flight.rates, rates, memory)
         signals, short = self.mixed(vehicle, thrust, torque)
-        return Rotors(*(self.straightened(s) * vehicle.max_speed for s in signals.parts)), replace(memory, short=short)
+        return Rotors(*(self.inverse_thrust_curve(s) * vehicle.max_speed for s in signals.parts)), replace(
+            memory, short=short
+        )
 
-    def straightened(self, signal: Scalar) -> Scalar:
+    def inverse_thrust_curve(self, signal: Scalar) -> Scalar:
         """The motor signal for a share of the thrust."""
         f = self.thrust_model
         if f == 0.0:
             return signal
         return (jnp.sqrt((1.0 - f) ** 2 + 4.0 * f * signal) - (1.0 - f)) * (0.5 / f)
 
-    def bent(self, signal: Scalar) -> Scalar:
+    def thrust_curve_of(self, signal: Scalar) -> Scalar:
         """The share of the thrust that a motor signal is taken for."""
         return signal * (self.thrust_model * signal + (1.0 - self.thrust_model))
 
     def outer(
-        self, vehicle: Quadrotor, flight: Flight, memory: Memory, setpoint: Setpoint
-    ) -> tuple[Scalar, Vec3, Memory]:
+        self, vehicle: Quadrotor, flight: QuadrotorState, memory: ControllerState, setpoint: Setpoint
+    ) -> tuple[Scalar, Vec3, ControllerState]:
         """The collective signal and the rates that the setpoint asks for."""
         if isinstance(setpoint, RateSetpoint):
-            return self.bent(vehicle.signal_for(setpoint.thrust)), setpoint.rates, memory
+            return self.thrust_curve_of(vehicle.signal_for(setpoint.thrust)), setpoint.rates, memory
         memory = self.noticed(flight, memory)
         nose = flight.attitude.forward
         flat = jax.lax.rsqrt(jnp.maximum(nose.x**2 + nose.y**2, 1e-9))
@@ -207,7 +211,7 @@ class Cascade:
         hover = self.learned_hover(push.norm(), flight, memory)
         return push.norm(), rates, replace(memory, hover=hover)
 
-    def noticed(self, flight: Flight, memory: Memory) -> Memory:
+    def noticed(self, flight: QuadrotorState, memory: ControllerState) -> ControllerState:
         """How the velocity changes, through a low-pass."""
         slope = (flight.velocity - memory.velocity) * self.rate
         share = low_pass(self.acceleration_cutoff, self.dt)
@@ -221,7 +225,7 @@ class Cascade:
         give = jnp.minimum(1.0, self.max_speed * jax.lax.rsqrt(jnp.maximum(square, 1e-9)))
         return Vec3(velocity.x * give, velocity.y * give, jnp.clip(velocity.z, -self.max_sink, self.max_climb))
 
-    def velocity_loop(self, wanted: Vec3, velocity: Vec3, memory: Memory) -> tuple[Vec3, Memory]:
+    def velocity_loop(self, wanted: Vec3, velocity: Vec3, memory: ControllerState) -> tuple[Vec3, ControllerState]:
         """Thrust as a vector in the world, normalised: height first, but never all of it."""
         gain, damping, integral = (
             Vec3(across, across, up)
@@ -268,7 +272,7 @@ class Cascade:
         wanted = wanted + attitude.unrotate(Vec3(0.0, 0.0, 1.0)) * turn
         return wanted.clipped(Vec3(*self.max_rates))
 
-    def learned_hover(self, signal: Scalar, flight: Flight, memory: Memory) -> Scalar:
+    def learned_hover(self, signal: Scalar, flight: QuadrotorState, memory: ControllerState) -> Scalar:
         """The signal at which the vehicle would not climb, judged by how it climbs."""
         lift = signal * flight.attitude.up.z
         now = lift * GRAVITY / jnp.clip(memory.acceleration.z + GRAVITY, 0.3 * GRAVITY, 2.0 * GRAVITY)
@@ -276,7 +280,7 @@ class Cascade:
         share = jnp.where(level, self.dt / self.hover_time, 0.0)
         return jnp.clip(memory.hover + share * (now - memory.hover), 0.1, 0.9)
 
-    def rate_loop(self, measured: Vec3, wanted: Vec3, memory: Memory) -> tuple[Vec3, Memory]:
+    def rate_loop(self, measured: Vec3, wanted: Vec3, memory: ControllerState) -> tuple[Vec3, ControllerState]:
         """Torque, normalised. Damping acts on what is measured; the integral stops where the mixer gave less."""
         rates, gyroscope = smoothed(memory.gyroscope, measured, self.gyroscope_cutoff, self.dt)
         slope = (rates - memory.rates) * self.rate

@@ -47,7 +47,7 @@ class Rotors:
 
 
 @struct
-class Flight:
+class QuadrotorState:
     """Where a quadrotor is and how it moves."""
 
     position: Vec3
@@ -59,7 +59,7 @@ class Flight:
 
 
 @struct
-class Variation:
+class PhysicsRandomization:
     """How this world's vehicle differs from its drawing, as factors; `None` where it does not."""
 
     mass: Scalar | None = None
@@ -101,14 +101,14 @@ class Quadrotor:
     ground_frequency: float = 25.0
     """Stiffness of the feet, as the frequency in Hz at which the vehicle bounces on them."""
     ground_friction: float = 0.6
-    order: Literal[1, 4] = 1
+    integrator: Literal["euler", "rk4"] = "euler"
     """Integration: 1 is semi-implicit Euler, 4 is Runge-Kutta."""
 
     def __post_init__(self) -> None:
         if min(self.mass, *self.inertia, *self.arm, self.max_speed, self.lag_up, self.lag_down) <= 0.0:
             raise ValueError("mass, inertia, arm, max_speed and rotor lags of a quadrotor must be positive")
-        if self.order not in (1, 4):
-            raise ValueError(f"integration order {self.order} is not known; choose 1 (Euler) or 4 (Runge-Kutta)")
+        if self.integrator not in ("euler", "rk4"):
+            raise ValueError(f"there is no integrator '{self.integrator}'; choose euler or rk4")
 
     @property
     def max_thrust(self) -> float:
@@ -135,9 +135,9 @@ class Quadrotor:
             return jnp.sqrt(jnp.maximum(thrust * (1.0 / quadratic), 1e-6))
         return (jnp.sqrt(linear**2 + 4.0 * quadratic * thrust) - linear) * (0.5 / quadratic)
 
-    def at(self, position: Vec3, attitude: Quat, velocity: Vec3, rates: Vec3) -> Flight:
+    def hovering(self, position: Vec3, attitude: Quat, velocity: Vec3, rates: Vec3) -> QuadrotorState:
         """The vehicle there, with its rotors at hover speed."""
-        return Flight(position, attitude, velocity, rates, Rotors(*[self.hover_speed + 0.0 * position.x] * 4))
+        return QuadrotorState(position, attitude, velocity, rates, Rotors(*[self.hover_speed + 0.0 * position.x] * 4))
 
     def mix(self, thrust: Scalar, torque: Vec3) -> Rotors:
         """The settled rotor speeds for a total thrust and a torque, each rotor within its limits."""
@@ -153,24 +153,24 @@ class Quadrotor:
         )
         return Rotors(*(self.speed_for(jnp.clip(force, 0.0, self.max_thrust)) for force in wanted.parts))
 
-    def decay(self, variation: Variation, dt: float) -> tuple[Scalar, Scalar]:
+    def decay(self, variation: PhysicsRandomization, dt: float) -> tuple[Scalar, Scalar]:
         """What remains of a difference in rotor speed after `dt`, going up and going down."""
         up, down = (scaled(lag, variation.lag) for lag in (self.lag_up, self.lag_down))
         return jnp.exp(-dt / up), jnp.exp(-dt / down)
 
-    def followed(self, rotors: Rotors, target: Rotors, variation: Variation, dt: float) -> Rotors:
+    def followed(self, rotors: Rotors, target: Rotors, variation: PhysicsRandomization, dt: float) -> Rotors:
         """Rotors drawn towards the `target` speeds for `dt`."""
         up, down = self.decay(variation, dt)
         return Rotors(
             *(t + (ω - t) * jnp.where(t > ω, up, down) for ω, t in zip(rotors.parts, target.parts, strict=True))
         )
 
-    def thrusts(self, rotors: Rotors, variation: Variation) -> Rotors:
+    def thrusts(self, rotors: Rotors, variation: PhysicsRandomization) -> Rotors:
         """Of each rotor, N."""
         lift = scaled(1.0, variation.thrust)
         return Rotors(*(self._curve(self.thrust_curve, ω) * lift for ω in rotors.parts))
 
-    def spin_torque(self, flight: Flight, slope: Rotors) -> Vec3:
+    def spin_torque(self, flight: QuadrotorState, slope: Rotors) -> Vec3:
         """What rotors do to the body by spinning: they resist being tilted, and turn it as they speed up by `slope`."""
         # Clockwise rotors (those that yaw the body left) carry spin along −z.
         spin = -self.rotor_inertia * flight.rotors.yawing
@@ -180,9 +180,11 @@ class Quadrotor:
         """The share of full speed at which all rotors together give `thrust`, or come nearest to it."""
         return self.speed_for(jnp.clip(0.25 * thrust, 0.0, self.max_thrust)) / self.max_speed
 
-    def step(self, flight: Flight, target: Rotors, wind: Vec3 | None, variation: Variation, dt: float) -> Flight:
+    def step(
+        self, flight: QuadrotorState, target: Rotors, wind: Vec3 | None, variation: PhysicsRandomization, dt: float
+    ) -> QuadrotorState:
         """The vehicle after `dt`, its rotors drawn towards the `target` speeds."""
-        if self.order == 4:
+        if self.integrator == "rk4":
             return self._runge_kutta(flight, target, wind, variation, dt)
         rotors = self.followed(flight.rotors, target, variation, dt)
         slope = mean_slope(flight.rotors, rotors, dt)
@@ -199,16 +201,16 @@ class Quadrotor:
         )
 
     def _runge_kutta(
-        self, flight: Flight, target: Rotors, wind: Vec3 | None, variation: Variation, dt: float
-    ) -> Flight:
+        self, flight: QuadrotorState, target: Rotors, wind: Vec3 | None, variation: PhysicsRandomization, dt: float
+    ) -> QuadrotorState:
         """Fourth order in everything, the quaternion as four plain numbers."""
         memory, flight = flight.memory, replace(flight, memory=None)
 
-        def slope(at: Flight) -> Flight:
+        def slope(at: QuadrotorState) -> QuadrotorState:
             rotor_slope = self.rotor_slope(at.rotors, target, variation)
             acceleration, spin = self.accelerations(at, rotor_slope, wind, variation)
             ω = at.rates * 0.5
-            return Flight(
+            return QuadrotorState(
                 position=at.velocity,
                 attitude=at.attitude * Quat(0.0, ω.x, ω.y, ω.z),
                 velocity=acceleration,
@@ -216,7 +218,7 @@ class Quadrotor:
                 rotors=rotor_slope,
             )
 
-        def moved(by: Flight, h: float) -> Flight:
+        def moved(by: QuadrotorState, h: float) -> QuadrotorState:
             return jax.tree.map(lambda x, dx: x + h * dx, flight, by)
 
         k1 = slope(flight)
@@ -227,12 +229,12 @@ class Quadrotor:
         after = moved(mean, dt)
         return replace(after, attitude=after.attitude.unit(), memory=memory)
 
-    def rotor_slope(self, rotors: Rotors, target: Rotors, variation: Variation) -> Rotors:
+    def rotor_slope(self, rotors: Rotors, target: Rotors, variation: PhysicsRandomization) -> Rotors:
         up, down = (1.0 / scaled(lag, variation.lag) for lag in (self.lag_up, self.lag_down))
         return Rotors(*((t - ω) * jnp.where(t > ω, up, down) for ω, t in zip(rotors.parts, target.parts, strict=True)))
 
     def accelerations(
-        self, flight: Flight, slope: Rotors, wind: Vec3 | None, variation: Variation
+        self, flight: QuadrotorState, slope: Rotors, wind: Vec3 | None, variation: PhysicsRandomization
     ) -> tuple[Vec3, Vec3]:
         """Of the centre of mass in the world, and of the body rates:  J ω̇ = τ − ω × J ω − rotor terms.
 
@@ -252,7 +254,7 @@ class Quadrotor:
             torque = torque + turn
         return acceleration, torque * Vec3(1.0 / ix, 1.0 / iy, 1.0 / iz)
 
-    def wrench(self, flight: Flight, wind: Vec3 | None, variation: Variation) -> tuple[Vec3, Vec3]:
+    def wrench(self, flight: QuadrotorState, wind: Vec3 | None, variation: PhysicsRandomization) -> tuple[Vec3, Vec3]:
         """Force and torque of rotors and air, in the body."""
         thrust = Rotors(*(self._curve(self.thrust_curve, ω) for ω in flight.rotors.parts))
         drag_torque = Rotors(*(self._curve(self.torque_curve, ω) for ω in flight.rotors.parts))
@@ -270,7 +272,7 @@ class Quadrotor:
         )
         return Vec3(0.0, 0.0, thrust.total * lift) - drag, torque
 
-    def ground_reaction(self, flight: Flight) -> tuple[Vec3, Vec3]:
+    def ground_reaction(self, flight: QuadrotorState) -> tuple[Vec3, Vec3]:
         """Force in the world and torque in the body of four damped, rubbing feet on the plane z = 0."""
         stiffness = 0.25 * self.mass * (2.0 * jnp.pi * self.ground_frequency) ** 2
         damping = 0.25 * self.mass * 2.0 * (2.0 * jnp.pi * self.ground_frequency) * 0.5
@@ -288,7 +290,7 @@ class Quadrotor:
             torque = torque + foot_b.cross(flight.attitude.unrotate(push))
         return force, torque
 
-    def specific_force(self, flight: Flight, wind: Vec3 | None, variation: Variation) -> Vec3:
+    def specific_force(self, flight: QuadrotorState, wind: Vec3 | None, variation: PhysicsRandomization) -> Vec3:
         """What an accelerometer at the centre of mass feels, in the body."""
         force_b, _ = self.wrench(flight, wind, variation)
         if self.ground:

@@ -1,7 +1,7 @@
 """A drone that is told a velocity: no rotors and no autopilot, only how such a drone answers.
 
 What PX4 makes of a velocity command, in a few numbers: a lag, limits on acceleration and tilt, and how much of the
-wind gets through. They stand in one struct, `Handling`, so that a fit to recorded flights can tune them by gradient.
+wind gets through. They stand in one struct, `VelocityDrone`, so that a fit to recorded flights can tune them by gradient.
 """
 
 from dataclasses import replace
@@ -14,7 +14,7 @@ from .quadrotor import GRAVITY
 
 
 @struct
-class Handling:
+class VelocityDrone:
     """How a drone answers its commands. The defaults are a survey quadrotor of 6 kg.
 
     Plain numbers, as settings of a task; in a fit they are traced.
@@ -54,7 +54,7 @@ class Handling:
 
 
 @struct
-class Glide:
+class VelocityDroneState:
     """Where such a drone is and how it moves."""
 
     position: Vec3
@@ -66,7 +66,7 @@ class Glide:
     onset: Vec2  # acceleration that it begins to lean into
 
     @classmethod
-    def at(cls, position: Vec3, yaw: Scalar) -> "Glide":
+    def at(cls, position: Vec3, yaw: Scalar) -> "VelocityDroneState":
         """Hovering there."""
         zero = 0.0 * position.x
         still = Vec3(zero, zero, zero)
@@ -109,7 +109,7 @@ def followed(value: Scalar, target: Scalar, lag: Scalar, dt: float) -> Scalar:
     return target + (value - target) * jnp.exp(-dt / lag)
 
 
-def asked_for(yaw: Scalar, command: VelocityCommand, handling: Handling) -> Vec3:
+def asked_for(yaw: Scalar, command: VelocityCommand, handling: VelocityDrone) -> Vec3:
     """The velocity over the ground that a command asks of a drone with that heading."""
     ahead, aside, up = (jnp.clip(x, -1.0, 1.0) for x in (command.ahead, command.aside, command.up))
     # The corner of the square of commands is no faster than its sides.
@@ -122,30 +122,36 @@ def asked_for(yaw: Scalar, command: VelocityCommand, handling: Handling) -> Vec3
     )
 
 
-def fly(glide: Glide, command: VelocityCommand, handling: Handling, wind: Vec3 | None, dt: float) -> Glide:
+def fly(
+    glide: VelocityDroneState, command: VelocityCommand, handling: VelocityDrone, wind: Vec3 | None, dt: float
+) -> VelocityDroneState:
     """The drone after `dt`."""
     turn = jnp.clip(command.turn, -1.0, 1.0) * handling.turn
     return drawn_to(glide, asked_for(glide.yaw, command, handling), turn, handling, wind, dt)
 
 
-def drawn_to(glide: Glide, target: Vec3, turn: Scalar, handling: Handling, wind: Vec3 | None, dt: float) -> Glide:
+def drawn_to(
+    glide: VelocityDroneState, target: Vec3, turn: Scalar, handling: VelocityDrone, wind: Vec3 | None, dt: float
+) -> VelocityDroneState:
     """The drone after `dt` of being told a velocity over the ground and a yaw rate."""
     yaw_rate = followed(glide.yaw_rate, turn, handling.turn_lag, dt)
     glide = replace(glide, yaw=wrapped(glide.yaw + 0.5 * (glide.yaw_rate + yaw_rate) * dt), yaw_rate=yaw_rate)
     if not leans(handling):
-        return at_once(glide, target, handling, wind, dt)
+        return step_simple(glide, target, handling, wind, dt)
     steps = max(1, round(dt / 0.05))
     for _ in range(steps):
         glide = leaning(glide, target, handling, wind, dt / steps)
     return glide
 
 
-def leans(handling: Handling) -> bool:
+def leans(handling: VelocityDrone) -> bool:
     """Whether leaning takes time; in a fit, where numbers are traced, it does."""
     return not isinstance(handling.lean, float | int) or handling.lean > 0.0
 
 
-def at_once(glide: Glide, target: Vec3, handling: Handling, wind: Vec3 | None, dt: float) -> Glide:
+def step_simple(
+    glide: VelocityDroneState, target: Vec3, handling: VelocityDrone, wind: Vec3 | None, dt: float
+) -> VelocityDroneState:
     """After `dt`, drawn to a velocity with a lag and limits."""
     if wind is not None:
         target = target + wind * handling.yielding
@@ -163,7 +169,9 @@ def at_once(glide: Glide, target: Vec3, handling: Handling, wind: Vec3 | None, d
     return moved(glide, push, push, dt)
 
 
-def leaning(glide: Glide, target: Vec3, handling: Handling, wind: Vec3 | None, dt: float) -> Glide:
+def leaning(
+    glide: VelocityDroneState, target: Vec3, handling: VelocityDrone, wind: Vec3 | None, dt: float
+) -> VelocityDroneState:
     """After a short `dt`, of a drone as velocity controllers fly it.
 
     The error in velocity asks for an acceleration, the drone leans into it with a lag, drag takes part of it, and what
@@ -197,7 +205,7 @@ def leaning(glide: Glide, target: Vec3, handling: Handling, wind: Vec3 | None, d
     return replace(moved(glide, Vec3(push.x, push.y, up), Vec3(lean.x, lean.y, up), dt), trim=grown, onset=onset)
 
 
-def moved(glide: Glide, push: Vec3, lean: Vec3, dt: float) -> Glide:
+def moved(glide: VelocityDroneState, push: Vec3, lean: Vec3, dt: float) -> VelocityDroneState:
     """After `dt` at an acceleration. Half of the change acts over the step: exact while the acceleration stands."""
     velocity = glide.velocity + push * dt
     position = glide.position + (glide.velocity + velocity) * (0.5 * dt)
@@ -205,7 +213,7 @@ def moved(glide: Glide, push: Vec3, lean: Vec3, dt: float) -> Glide:
 
 
 def commanded(
-    glide: Glide, velocity: Vec3, handling: Handling, wind: Vec3 | None, dt: float, turn: Scalar = 0.0
+    glide: VelocityDroneState, velocity: Vec3, handling: VelocityDrone, wind: Vec3 | None, dt: float, turn: Scalar = 0.0
 ) -> VelocityCommand:
     """The command after which a drone has that velocity in `dt`, or comes as near to it as it can.
 

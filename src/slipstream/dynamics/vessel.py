@@ -11,7 +11,7 @@ from ..core.struct import struct
 
 
 @struct
-class Boat:
+class VesselState:
     """Where a vessel is and how it moves. Frame: x east or forward, y north or left, yaw counter-clockwise."""
 
     position: Vec2
@@ -22,7 +22,7 @@ class Boat:
     right: Scalar
 
     @classmethod
-    def at(cls, position: Vec2, yaw: Scalar) -> "Boat":
+    def at(cls, position: Vec2, yaw: Scalar) -> "VesselState":
         """At rest, thrusters off."""
         zero = 0.0 * yaw
         return cls(position, yaw, Vec2(zero, zero), zero, zero, zero)
@@ -34,7 +34,7 @@ class Boat:
 
 
 @dataclass(frozen=True)
-class Hull:
+class TwinThrusterVessel:
     """Three degrees of freedom: surge, sway and yaw. The defaults are a WAM-V of 5 by 2.5 m."""
 
     mass: float = 400.0
@@ -58,7 +58,7 @@ class Hull:
         a, b, c = self.square_drag[0], self.drag[0], -2.0 * self.max_thrust
         return (-b + math.sqrt(b * b - 4.0 * a * c)) / (2.0 * a)
 
-    def throttled(self, boat: Boat, left: Scalar, right: Scalar) -> Boat:
+    def throttled(self, boat: VesselState, left: Scalar, right: Scalar) -> VesselState:
         """With the thrusts changed by so many newtons, within what they can."""
         return replace(
             boat,
@@ -66,7 +66,7 @@ class Hull:
             right=jnp.clip(boat.right + right, self.min_thrust, self.max_thrust),
         )
 
-    def step(self, boat: Boat, current: Vec2, dt: float) -> Boat:
+    def step(self, boat: VesselState, current: Vec2, dt: float) -> VesselState:
         """The vessel after `dt` in water that moves like that, east and north: place first, then speed.
 
             m u̇ = X + m v r − d(u)     m v̇ = −m u r − d(v)     I ṙ = N − d(r)
@@ -87,7 +87,7 @@ class Hull:
             boat, position=place, yaw=wrapped(boat.yaw + angle), velocity=velocity.rotated(*back), yaw_rate=yaw_rate
         )
 
-    def _pushed(self, boat: Boat, flow: Vec2, dt: float) -> tuple[Vec2, Scalar]:
+    def _pushed(self, boat: VesselState, flow: Vec2, dt: float) -> tuple[Vec2, Scalar]:
         """Velocity and turn after `dt` of thrust, drag and inertia; `flow` is the water's, forward and left."""
         u, v, r = boat.velocity.x, boat.velocity.y, boat.yaw_rate
         x, y = u - flow.x, v - flow.y
@@ -100,7 +100,7 @@ class Hull:
 
 
 @dataclass(frozen=True)
-class Dot:
+class PointVessel:
     """A vessel without inertia in its turns: it is told how to speed up and how fast to turn."""
 
     drag: float = 0.2
@@ -113,7 +113,7 @@ class Dot:
     def top_speed(self) -> float:
         return self.max_speed
 
-    def step(self, boat: Boat, push: Scalar, turn: Scalar, current: Vec2, dt: float) -> Boat:
+    def step(self, boat: VesselState, push: Scalar, turn: Scalar, current: Vec2, dt: float) -> VesselState:
         """After `dt`, speeding up and turning like that, place first, then speed; `velocity` is over ground."""
         s, c = sin_cos(boat.yaw)
         flow = current.rotated(-s, c)

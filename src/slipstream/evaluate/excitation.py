@@ -10,85 +10,86 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..core.geometry import Quat, Vec3
-from ..core.rng import Chance
-from ..core.task import Box, Spec, State
+from ..core.rng import Rng
+from ..core.spaces import Box
+from ..core.task import Spec, State, Task
 from ..dynamics.control_modes import RateSetpoint, Setpoint, VelocitySetpoint
-from ..dynamics.px4_controller import Cascade
-from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Variation
+from ..dynamics.px4_controller import Px4Controller
+from ..dynamics.quadrotor import GRAVITY, PhysicsRandomization, Quadrotor, QuadrotorState
+from ..dynamics.recording import Recording
 from ..plants.plant import Plant, PlantError
-from ..plants.recording import Recording
-from ..sensors.scene import Colour, Ground, Scene, daylight
+from ..sensors.scene import Color, Ground, Scene, daylight
 
 HEIGHT = 60.0
 """Where excitation is flown."""
 
 
 @dataclass(frozen=True)
-class FreeFlight:
+class FreeFlight(Task[Any]):
     """No task at all: what is commanded is the setpoint, in an empty world."""
 
     airframe: Quadrotor
-    action: str = "velocity"
-    """velocity (and yaw rate), or rates (thrust first)"""
+    command_kind: str = "velocity"
+    """velocity (and yaw rate), or body_rates (thrust first)"""
     control_rate: int = 20
-    cascade: Cascade = Cascade()
+    controller: Px4Controller = Px4Controller()
 
-    about = "free flight"
+    @property
+    def description(self) -> str:
+        return "free flight"
 
     @property
     def spec(self) -> Spec:
         return Spec(1, Box(4), 1.0 / self.control_rate)
 
-    def bare(self) -> "FreeFlight":
+    def without_controller(self) -> "FreeFlight":
         return self
 
-    def exam(self) -> "FreeFlight":
-        return self
-
-    def reset(self, chance: Chance) -> State[Any, Flight, Any]:
+    def reset(self, rng: Rng) -> State[Any, QuadrotorState, Any]:
         zero = jnp.float32(0.0)
         still = Vec3(zero, zero, zero)
-        flight = self.airframe.at(Vec3(zero, zero, zero + HEIGHT), Quat(zero + 1.0, zero, zero, zero), still, still)
-        flight = replace(flight, memory=self.cascade.start(self.airframe, flight))
+        flight = self.airframe.hovering(
+            Vec3(zero, zero, zero + HEIGHT), Quat(zero + 1.0, zero, zero, zero), still, still
+        )
+        flight = replace(flight, memory=self.controller.start(self.airframe, flight))
         no = jnp.bool_(False)
-        return State(None, flight, None, chance, jnp.int32(0), zero, no, no)
-
-    def command(self, state: Any, action: Any) -> tuple[Any, Any]:
-        return state, action
+        return State(None, flight, None, rng, jnp.int32(0), zero, no, no)
 
     def setpoints(self, state: Any, command: Float[Array, "4"]) -> Setpoint:
         a, b, c, d = command
-        return RateSetpoint(a, Vec3(b, c, d)) if self.action == "rates" else VelocitySetpoint(Vec3(a, b, c), d)
+        return (
+            RateSetpoint(a, Vec3(b, c, d)) if self.command_kind == "body_rates" else VelocitySetpoint(Vec3(a, b, c), d)
+        )
 
-    def flights(self, state: Any) -> Flight:
+    def vehicle_states(self, state: Any) -> QuadrotorState:
         return replace(state.body, memory=None)
 
-    def air(self, state: Any) -> Vec3:
+    def wind_at(self, state: Any) -> Vec3:
         return jax.tree.map(jnp.zeros_like, state.body.position)
 
-    def variations(self, state: Any) -> Variation:
-        return Variation()
+    def randomization(self, state: Any) -> PhysicsRandomization:
+        return PhysicsRandomization()
 
-    def settled(self, state: Any, command: Any, flights: Flight) -> Flight:
+    def body_from_vehicles(self, state: Any, command: Any, flights: QuadrotorState) -> QuadrotorState:
         return replace(flights, memory=None)
 
-    def surroundings(self, state: Any) -> Scene:
+    def collision_scene(self, state: Any) -> Scene:
         """Flat ground, far below."""
-        grey = Colour(0.5, 0.5, 0.5)
-        return Scene(**daylight(), ground=jax.tree.map(jnp.float32, Ground(0.0, 10.0, grey, grey)))
+        gray = Color(0.5, 0.5, 0.5)
+        return Scene(**daylight(), ground=jax.tree.map(jnp.float32, Ground(0.0, 10.0, gray, gray)))
 
-    def move(self, state: Any, command: Any) -> Flight:
-        """The cascade on the device."""
+    def move(self, state: Any, command: Any) -> QuadrotorState:
+        """PX4's controller on the device."""
         wanted = self.setpoints(state, command)
 
-        def tick(_: Any, flight: Flight) -> Flight:
-            rotors, memory = self.cascade.control(self.airframe, flight, flight.memory, wanted)
+        def tick(_: Any, flight: QuadrotorState) -> QuadrotorState:
+            rotors, memory = self.controller.control(self.airframe, flight, flight.memory, wanted)
             flight = replace(flight, memory=memory)
             for _ in range(2):
-                flight = self.airframe.step(flight, rotors, None, Variation(), 0.5 * self.cascade.dt)
+                flight = self.airframe.step(flight, rotors, None, PhysicsRandomization(), 0.5 * self.controller.dt)
             return flight
 
-        return jax.lax.fori_loop(0, round(self.cascade.rate / self.control_rate), tick, state.body)
+        return jax.lax.fori_loop(0, round(self.controller.rate / self.control_rate), tick, state.body)
 
 
 def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quadrotor, seed: int) -> np.ndarray:
@@ -114,7 +115,7 @@ def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quad
                 length = max(1, round(slow * rng.uniform(*hold) * rate))
                 level = rng.choice([-1.0, 0.0, 1.0]) if flight % 3 == 0 else rng.uniform(-1.0, 1.0)
                 # Rates come in pairs that cancel: the vehicle stays upright.
-                paired = kind == "rates" and axis > 0
+                paired = kind == "body_rates" and axis > 0
                 out[flight, at : at + length, axis] = level
                 if paired:
                     out[flight, at + length : at + 2 * length, axis] = -level
@@ -122,7 +123,7 @@ def excitation(kind: str, flights: int, seconds: float, rate: int, vehicle: Quad
     out *= reach
     if kind == "velocity":
         out[2::3, :, :2] *= 2.0
-    if kind == "rates":
+    if kind == "body_rates":
         out[..., 0] = vehicle.mass * GRAVITY * (1.0 + out[..., 0])
     return out.astype(np.float32)
 
@@ -133,24 +134,24 @@ def record(
     commands: np.ndarray,
     watch: Callable[[int, int], None] = lambda done, all: None,
 ) -> Recording:
-    """Fly commands on a plant; without one, on the cascade on the device."""
+    """Fly commands on a plant; without one, on the px4 controller on the device."""
     if plant is None:
         return _on_device(task, commands)
     flights, steps, _ = commands.shape
-    plant.adapt(task)  # pyright: ignore[reportArgumentType]
-    width = plant.width or flights
+    plant.adapt(task)
+    width = plant.max_worlds or flights
     parts = []
     for first in range(0, flights, width):
         rows = commands[first : first + width]
-        states = jax.vmap(lambda k: task.reset(Chance.of(0, k)))(jnp.arange(len(rows)))
+        states = jax.vmap(lambda k: task.reset(Rng.from_seed(0, k)))(jnp.arange(len(rows)))
         states = replace(states, body=replace(states.body, memory=None))
         try:
-            kept = [plant.start(task, states)]  # pyright: ignore[reportArgumentType]
+            kept = [plant.start(task, states)]
             for k in range(steps):
                 states = replace(states, body=replace(kept[-1], memory=None))
                 plant.command(states, jnp.asarray(rows[:, k]))
-                kept.append(plant.sense())
-                if plant.lost is not None and plant.lost.any():
+                kept.append(plant.truth())
+                if plant.failed is not None and plant.failed.any():
                     raise PlantError(f"the plant {plant.name} failed while excitation was flown")
                 watch(first * steps + (k + 1) * len(rows), flights * steps)
         finally:
@@ -162,9 +163,9 @@ def record(
 
 def _on_device(task: FreeFlight, commands: np.ndarray) -> Recording:
     def fly(rows: Any) -> Any:
-        start = task.reset(Chance.of(0, 0))
+        start = task.reset(Rng.from_seed(0, 0))
 
-        def tick(flight: Flight, command: Any) -> tuple[Flight, Flight]:
+        def tick(flight: QuadrotorState, command: Any) -> tuple[QuadrotorState, QuadrotorState]:
             after = task.move(replace(start, body=flight), command)
             return after, replace(after, memory=None)
 
@@ -172,10 +173,10 @@ def _on_device(task: FreeFlight, commands: np.ndarray) -> Recording:
         return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), replace(start.body, memory=None), after)
 
     flown = jax.device_get(jax.jit(jax.vmap(fly))(jnp.asarray(commands)))
-    return _recording(commands, flown, 1.0 / task.control_rate, "cascade")
+    return _recording(commands, flown, 1.0 / task.control_rate, "px4-controller")
 
 
-def _recording(commands: np.ndarray, flown: Flight, dt: float, source: str) -> Recording:
+def _recording(commands: np.ndarray, flown: QuadrotorState, dt: float, source: str) -> Recording:
     q = flown.attitude
     stack = lambda parts: np.stack([np.asarray(p, np.float32) for p in parts], -1)  # noqa: E731
     return Recording(

@@ -1,24 +1,26 @@
 """How far apart two plants are: the same policy on the same worlds from the same starts."""
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..plants.settings import USUAL, PlantSettings
-from ..runs.run import Run, write_text
+from ..plants.settings import PlantSettings
+from ..runs.files import json_safe, json_text, write_text
+from ..runs.run import Run
 from . import intervals
-from .episode import Episode, evaluate, figures_of
+from .episode import Episode, load_metrics
+from .score import default_worlds, evaluate
 
 GOOD, FAIR, POOR = "good", "fair", "poor"
+METRICS = {"success": "success", "return": "episode_return"}
 
 
 def compare(
     run: Run,
     plants: list[str],
-    episodes: int | None = None,
+    worlds: int | None = None,
     seed: int | None = None,
     settings: PlantSettings = PlantSettings(),
     watch: Callable[[str, int, int], None] = lambda what, done, all: None,
@@ -28,40 +30,41 @@ def compare(
     Unless a number of worlds is given, as many are flown as the slowest plant flies in minutes.
     """
     agents = run.experiment.task.spec.agents
-    episodes = episodes or max(1, -(-min(USUAL[name] for name in plants) // agents))
+    worlds = worlds or min(default_worlds(name, agents) for name in plants)
     summaries = {}
     for plant in plants:
         summaries[plant] = evaluate(
-            run, plant, episodes, seed, watch=lambda done, all, plant=plant: watch(plant, done, all), settings=settings
+            run, plant, worlds, seed, watch=lambda done, all, plant=plant: watch(plant, done, all), settings=settings
         )
     base, *others = plants
     result = {
         "base": base,
+        "worlds": summaries[base]["worlds"],
         "episodes": summaries[base]["episodes"],
         "agents": summaries[base]["agents"],
-        "plants": {other: apart(run, base, other, summaries[base]["agents"]) for other in others},
+        "plants": {other: compare_plants(run, base, other, summaries[base]["agents"]) for other in others},
     }
-    write_text(run.folder / "parity.json", json.dumps(plain(result), indent=1) + "\n")
-    return result
+    write_text(run.folder / "parity.json", json_text(result))
+    return json_safe(result)
 
 
-def apart(run: Run, base: str, other: str, agents: int) -> dict[str, Any]:
+def compare_plants(run: Run, base: str, other: str, agents: int) -> dict[str, Any]:
     """What of one plant differs from another, with a verdict for each."""
-    ours, theirs = figures_of(run, base), figures_of(run, other)
-    pairs = kept(run, base, other)
+    ours, theirs = load_metrics(run, base), load_metrics(run, other)
+    pairs = paired_episodes(run, base, other)
     found: dict[str, Any] = {}
-    for name in ("success", "score"):
-        found[f"{name}_ratio"] = compared(ours[name], theirs[name], agents, rates=name == "success")
-    track = deviation(pairs)
+    for name in ("success", "return"):
+        found[f"{name}_ratio"] = compared(ours[METRICS[name]], theirs[METRICS[name]], agents, rates=name == "success")
+    track = path_error(pairs)
     found["trajectory"] = track
     for name, (a, b) in motions(pairs).items():
         found[f"{name}_distance"] = distance(a, b)
     found["verdicts"] = verdicts(found)
-    found["lost"] = int(np.nansum(theirs.get("lost", 0.0)))
+    found["failed"] = int(np.nansum(theirs.get("failed", 0.0)))
     return found
 
 
-def kept(run: Run, base: str, other: str) -> list[tuple[Episode, Episode]]:
+def paired_episodes(run: Run, base: str, other: str) -> list[tuple[Episode, Episode]]:
     """The episodes of which both plants kept all steps."""
     found = []
     for path in sorted(run.episodes(base).glob("[0-9]*.npz")):
@@ -101,25 +104,25 @@ def change(part: dict[str, float]) -> float:
     return 1.0 + part["difference"] / max(abs(part["base"]), 1e-9)
 
 
-def tracks(episode: Episode) -> list[np.ndarray]:
+def paths(episode: Episode) -> list[np.ndarray]:
     """Positions over time, of every agent, up to its end."""
-    place = episode.steps["position"]
+    place = episode.trajectory["position"]
     if place.ndim == 2:
         return [place]
-    ends = episode.steps.get("ended")
+    ends = episode.trajectory.get("ended")
     lengths = [len(place) if ends is None or not ends[:, k].any() else int(np.argmax(ends[:, k])) + 1
                for k in range(place.shape[1])]  # fmt: skip
     return [place[:length, k] for k, length in enumerate(lengths)]
 
 
-def deviation(pairs: list[tuple[Episode, Episode]]) -> dict[str, Any]:
+def path_error(pairs: list[tuple[Episode, Episode]]) -> dict[str, Any]:
     """Distance between the paths at the same time: its course, its mean, and what share of the way flown it is."""
     if not pairs:
         return {"time": [], "mean": [], "after_1s": None, "after_5s": None, "share_after_5s": None}
     dt = pairs[0][0].control_dt
     gaps, ways = [], []
     for ours, theirs in pairs:
-        for a, b in zip(tracks(ours), tracks(theirs), strict=True):
+        for a, b in zip(paths(ours), paths(theirs), strict=True):
             length = min(len(a), len(b))
             gaps.append(np.linalg.norm(a[:length] - b[:length], axis=1))
             ways.append(np.cumsum(np.linalg.norm(np.diff(a[:length], axis=0, prepend=a[:1]), axis=1)))
@@ -147,7 +150,7 @@ def motions(pairs: list[tuple[Episode, Episode]]) -> dict[str, tuple[np.ndarray,
     made: dict[str, tuple[list[np.ndarray], list[np.ndarray]]] = {}
     for pair in pairs:
         for side, episode in enumerate(pair):
-            steps = episode.steps
+            steps = episode.trajectory
             values = {"speed": np.linalg.norm(steps["velocity"], axis=-1)}
             if "attitude" in steps:
                 _, x, y, _ = np.moveaxis(steps["attitude"], -1, 0)
@@ -181,7 +184,7 @@ def verdicts(found: dict[str, Any]) -> dict[str, str]:
 
     told = {
         "success": graded(change(found["success_ratio"]), 0.9, 0.75, True),
-        "score": graded(change(found["score_ratio"]), 0.9, 0.75, True),
+        "return": graded(change(found["return_ratio"]), 0.9, 0.75, True),
         "trajectory": graded(found["trajectory"]["share_after_5s"], 0.1, 0.3, False),
     }
     for name in ("speed", "tilt", "rates"):
@@ -190,16 +193,7 @@ def verdicts(found: dict[str, Any]) -> dict[str, str]:
     return told
 
 
-def plain(value: Any) -> Any:
-    """JSON has no NaN."""
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def words(part: dict[str, float], base: str) -> str:
+def describe(part: dict[str, float], base: str) -> str:
     """A comparison in words: a ratio and its interval, or a difference where there is no ratio."""
     if math.isfinite(part["ratio"]):
         value, low, high = f"{part['ratio']:.3f} times {base}", part["low"], part["high"]

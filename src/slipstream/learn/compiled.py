@@ -9,11 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..core.device import AXIS
-from ..core.task import Env, Growing, Spec
-from .rollout import Tally
+from ..core.task import CurriculumTask, Spec, Task
+from .rollout import EpisodeStats
 
 Metrics = dict[str, Float[Array, ""]]
 
@@ -26,7 +26,7 @@ class Learner(Protocol):
     def worlds(self) -> int: ...
 
     @property
-    def samples(self) -> int:
+    def steps_per_update(self) -> int:
         """Steps of all worlds in one update."""
         ...
 
@@ -34,9 +34,15 @@ class Learner(Protocol):
         """Refuse, with a `ValueError` that says what to change, a task this learner cannot train."""
         ...
 
-    def init(self, env: Env[Any], seed: Any, worlds: Int[Array, "n"]) -> Any: ...
+    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> Any:
+        """A new policy: nobody needs a trainer to load one."""
+        ...
 
-    def update(self, env: Env[Any], train: Any, share: Any, axis: str | None) -> tuple[Any, Metrics, Tally]: ...
+    def init(self, task: Task[Any], seed: Any, worlds: Int[Array, "n"]) -> Any: ...
+
+    def update(
+        self, task: Task[Any], train: Any, progress: Any, axis: str | None
+    ) -> tuple[Any, Metrics, EpisodeStats]: ...
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Trainer:
     With several seeds every leaf has a leading axis of seeds, and they train one beside the other in one program.
     """
 
-    env: Env[Any]
+    task: Task[Any]
     learner: Any  # a Learner; tyro needs concrete types, so the protocol is checked where presets are made
     mesh: Mesh
     updates: int
@@ -63,7 +69,7 @@ class Trainer:
                 f"{self.learner.worlds} worlds do not divide over {self.mesh.size} devices; "
                 f"choose a multiple, or set devices to 1"
             )
-        self.learner.check(self.env.spec, self.mesh.size)
+        self.learner.check(self.task.spec, self.mesh.size)
 
     @cached_property
     def _specs(self) -> Any:
@@ -71,17 +77,17 @@ class Trainer:
         leading = (None,) if self.seeds > 1 else ()
         split, everywhere = PartitionSpec(*leading, AXIS), PartitionSpec()
         shape = jax.eval_shape(lambda: self._begin(jnp.uint32(0), jnp.arange(self.mesh.size)))
-        # What belongs to a world has the axis of worlds, whatever the learner calls it.
-        where = {"worlds": split, "chances": split, "replay": split}
         return type(shape)(
             **{
-                name: jax.tree.map(lambda _, s=where.get(name, everywhere): s, getattr(shape, name))
-                for name in shape.__dataclass_fields__
+                name: jax.tree.map(
+                    lambda _, s=split if field.metadata.get("per_world") else everywhere: s, getattr(shape, name)
+                )
+                for name, field in shape.__dataclass_fields__.items()
             }
         )
 
     def _begin(self, seed: Array, worlds: Array) -> Any:
-        train = self.learner.init(self.env, seed, worlds)
+        train = self.learner.init(self.task, seed, worlds)
         return replace(train, average=train.policy) if self.average else train
 
     @cached_property
@@ -118,13 +124,13 @@ class Trainer:
             jax.ShapeDtypeStruct((self.learner.worlds,), jnp.int32),
         )
 
-    def _update(self, train: Any) -> tuple[Any, tuple[Metrics, Tally]]:
-        share = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
-        env = self.env.at(share) if isinstance(self.env, Growing) else self.env
-        after, metrics, tally = self.learner.update(env, train, share, AXIS)
+    def _update(self, train: Any) -> tuple[Any, tuple[Metrics, EpisodeStats]]:
+        progress = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
+        task = self.task.at_progress(progress) if isinstance(self.task, CurriculumTask) else self.task
+        after, metrics, stats = self.learner.update(task, train, progress, AXIS)
         if self.average:
             after = replace(after, average=self._averaged(train.average, after.policy, after.updates))
-        return after, (metrics, tally)
+        return after, (metrics, stats)
 
     def _averaged(self, average: Any, policy: Any, updates: Int[Array, ""]) -> Any:
         """The mean of the policies so far since averaging began; before that, the policy as it is."""
@@ -136,10 +142,10 @@ class Trainer:
 
         return jax.tree.map(mean, average, policy)
 
-    def _chunk(self, train: Any) -> tuple[Any, Metrics, Tally]:
-        def one(train: Any) -> tuple[Any, Metrics, Tally]:
-            train, (metrics, tally) = jax.lax.scan(lambda t, _: self._update(t), train, length=self.chunk_length)
-            return train, jax.tree.map(jnp.mean, metrics), jax.tree.map(jnp.sum, tally)
+    def _chunk(self, train: Any) -> tuple[Any, Metrics, EpisodeStats]:
+        def one(train: Any) -> tuple[Any, Metrics, EpisodeStats]:
+            train, (metrics, stats) = jax.lax.scan(lambda t, _: self._update(t), train, length=self.chunk_length)
+            return train, jax.tree.map(jnp.mean, metrics), jax.tree.map(jnp.sum, stats)
 
         return one(train) if self.seeds == 1 else jax.lax.map(one, train)
 
@@ -164,14 +170,6 @@ class Trainer:
         return Compiled(program.lower(self.shape).compile(), time.perf_counter() - began)
 
 
-def policy_shape(env: Env[Any], learner: Any, seeds: int = 1) -> Any:
-    """Shapes and types of a policy as it is stored; devices play no part in it."""
-    one = jax.eval_shape(lambda: learner.init(env, jnp.uint32(0), jnp.arange(1)).policy)
-    if seeds == 1:
-        return one
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((seeds, *leaf.shape), leaf.dtype), one)
-
-
 @dataclass(frozen=True)
 class Compiled:
     """A compiled chunk of updates."""
@@ -179,7 +177,7 @@ class Compiled:
     program: Any
     seconds: float
 
-    def __call__(self, train: Any) -> tuple[Any, Metrics, Tally]:
+    def __call__(self, train: Any) -> tuple[Any, Metrics, EpisodeStats]:
         """One dispatch; nothing crosses to the host but what is asked for afterwards."""
         with jax.transfer_guard("disallow"):
             return self.program(train)

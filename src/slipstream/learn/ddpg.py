@@ -8,44 +8,50 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray
 
-from ..core.rng import Chance
-from ..core.task import Box, Env
-from ..policy.continuous import Actor, PointPolicy, critics
-from ..policy.nets import Normaliser
-from .actor_critic import Judged, scattered
-from .off_policy import huber, weighted
-from .replay import Rows
+from ..core.rng import Rng
+from ..core.spaces import Box
+from ..core.task import Spec
+from ..policy.continuous import Actor, DeterministicPolicy, critics
+from ..policy.nets import Normalizer
+from .actor_critic import OffPolicyActorCritic, explore_gaussian
+from .off_policy import huber, weighted_mean
+from .replay import Batch
 
 
 @dataclass(frozen=True)
-class Ddpg(Judged):
+class Ddpg(OffPolicyActorCritic):
     """Settings of DDPG."""
 
-    explore: float = 0.2
-    explore_end: float = 0.02
-    noise: float = 0.2
+    epsilon_start: float = 0.2
+    epsilon_end: float = 0.02
+    exploration_noise: float = 0.2
     """standard deviation of what is added to actions to explore"""
-    twin: bool = False
-    smooth: float = 0.0
+    twin_critics: bool = False
+    target_policy_noise: float = 0.0
     """noise on the action that is valued next"""
-    delay: int = 1
+    policy_delay: int = 1
     """batches for each step of the actor"""
-    bound: float = 0.01
+    saturation_coef: float = 0.01
     """weight of how far the actor's numbers are beyond what tanh can tell apart"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise < 0.0 or self.smooth < 0.0 or self.delay < 1 or self.bound < 0.0:
+        if (
+            self.exploration_noise < 0.0
+            or self.target_policy_noise < 0.0
+            or self.policy_delay < 1
+            or self.saturation_coef < 0.0
+        ):
             raise ValueError("noise, smooth and bound are not negative, delay is at least 1")
 
-    def build(self, key: PRNGKeyArray, env: Env[Any]) -> PointPolicy:
-        spec = env.spec
+    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> DeterministicPolicy:
+        key = jax.random.key(0) if key is None else key
         assert isinstance(spec.action, Box)
         first, second = jax.random.split(key)
-        return PointPolicy(
-            Normaliser.of(spec.observation),
-            Actor.init(first, spec, self.hidden, spec.action.size, self.norm),
-            critics(second, 1 + self.twin, spec, self.hidden, self.norm, self.distributional),
+        return DeterministicPolicy(
+            Normalizer.of(spec.observation),
+            Actor.init(first, spec, self.hidden_sizes, spec.action.size, self.layer_norm),
+            critics(second, 1 + self.twin_critics, spec, self.hidden_sizes, self.layer_norm, self.distributional),
         )
 
     @property
@@ -53,56 +59,56 @@ class Ddpg(Judged):
         return False
 
     def choose(
-        self, policy: PointPolicy, observation: Array, chances: Chance, explore: Array, noise: PRNGKeyArray
+        self, policy: DeterministicPolicy, observation: Array, rngs: Rng, explore: Array, noise: PRNGKeyArray
     ) -> Any:
-        point = self._point(policy, policy.normaliser(observation))
-        return scattered(point, self.noise, chances, explore, partial(jnp.clip, min=-1.0, max=1.0))
+        point = self._action(policy, policy.normalizer(observation))
+        return explore_gaussian(point, self.exploration_noise, rngs, explore, partial(jnp.clip, min=-1.0, max=1.0))
 
-    def _point(self, policy: PointPolicy, observation: Array) -> Array:
-        policy, observation = self.computed((policy, observation))
+    def _action(self, policy: DeterministicPolicy, observation: Array) -> Array:
+        policy, observation = self.cast((policy, observation))
         return policy.point(observation).astype(jnp.float32)
 
     def loss(
-        self, policy: PointPolicy, target: PointPolicy, rows: Rows, key: PRNGKeyArray, share: Array
+        self, policy: DeterministicPolicy, target: DeterministicPolicy, rows: Batch, key: PRNGKeyArray, progress: Array
     ) -> tuple[Array, Any]:
-        following = self._following(target, rows, key)
-        values = [self._worth(critic, rows.following, following) for critic in target.critics]
+        following = self._target_action(target, rows, key)
+        values = [self._q(critic, rows.following, following) for critic in target.critics]
         wanted = jax.lax.stop_gradient(rows.reward + rows.discount * jnp.min(jnp.stack(values), 0))
-        off = [self._worth(critic, rows.observation, rows.action) - wanted for critic in policy.critics]
-        critic_loss = weighted(sum(huber(error, self.width) for error in off), rows)  # pyright: ignore[reportArgumentType]
-        action, beyond = self._bounded(policy, rows)
-        worth = self._worth(jax.lax.stop_gradient(policy.critics[0]), rows.observation, action)
-        actor_loss = -weighted(worth, rows) + self.bound * beyond
-        return critic_loss + actor_loss, (off[0], {"loss": critic_loss, "value": -actor_loss})
+        off = [self._q(critic, rows.observation, rows.action) - wanted for critic in policy.critics]
+        critic_loss = weighted_mean(sum(huber(error, self.huber_delta) for error in off), rows)  # pyright: ignore[reportArgumentType]
+        action, beyond = self._actor_action(policy, rows)
+        worth = self._q(jax.lax.stop_gradient(policy.critics[0]), rows.observation, action)
+        actor_loss = -weighted_mean(worth, rows) + self.saturation_coef * beyond
+        return critic_loss + actor_loss, (off[0], {"loss": critic_loss, "q_mean": -actor_loss})
 
-    def _following(self, target: PointPolicy, rows: Rows, key: PRNGKeyArray) -> Array:
+    def _target_action(self, target: DeterministicPolicy, rows: Batch, key: PRNGKeyArray) -> Array:
         """What would be done next."""
-        action = self._point(target, rows.following)
-        if self.smooth:
-            noise = jnp.clip(self.smooth * jax.random.normal(key, action.shape), -0.5, 0.5)
+        action = self._action(target, rows.following)
+        if self.target_policy_noise:
+            noise = jnp.clip(self.target_policy_noise * jax.random.normal(key, action.shape), -0.5, 0.5)
             action = jnp.clip(action + noise, -1.0, 1.0)
         return jax.lax.stop_gradient(action)
 
-    def _bounded(self, policy: PointPolicy, rows: Rows) -> tuple[Array, Array]:
+    def _actor_action(self, policy: DeterministicPolicy, rows: Batch) -> tuple[Array, Array]:
         """The actor's actions, and how far its numbers are beyond what tanh can tell apart."""
         raw = policy.actor(rows.observation)
-        return jnp.tanh(raw), weighted(jnp.mean(jnp.square(jnp.maximum(jnp.abs(raw) - 2.0, 0.0)), -1), rows)
+        return jnp.tanh(raw), weighted_mean(jnp.mean(jnp.square(jnp.maximum(jnp.abs(raw) - 2.0, 0.0)), -1), rows)
 
     @property
     def period(self) -> int:
-        return self.delay
+        return self.policy_delay
 
     def passed(self, step: Any, count: Array) -> Any:
-        if self.delay == 1:
+        if self.policy_delay == 1:
             return step
         actor, critic = step
-        return jax.tree.map(lambda x: jnp.where(count % self.delay == 0, x, 0.0), actor), critic
+        return jax.tree.map(lambda x: jnp.where(count % self.policy_delay == 0, x, 0.0), actor), critic
 
 
 @dataclass(frozen=True)
 class Td3(Ddpg):
     """Settings of TD3: DDPG with two critics, smoothed targets and an actor that waits."""
 
-    twin: bool = True
-    smooth: float = 0.2
-    delay: int = 2
+    twin_critics: bool = True
+    target_policy_noise: float = 0.2
+    policy_delay: int = 2

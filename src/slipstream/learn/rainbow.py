@@ -10,6 +10,6 @@ class Rainbow(Dqn):
     """Settings of Rainbow."""
 
     dueling: bool = True
-    noisy: float = 0.5
+    noisy_sigma: float = 0.5
     atoms: int = 51
-    prioritised: bool = True
+    prioritized_replay: bool = True

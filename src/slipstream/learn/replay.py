@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from ..core.spaces import Box, Discrete
 from ..core.struct import struct
-from ..core.task import Box, Discrete, Spec
-from .rollout import Moment
+from ..core.task import Spec
+from .rollout import Transition
 
-DRAWS = 4
+REJECTION_TRIES = 4
 """Rows drawn for each that is wanted: agents that wait for others leave rows of no use."""
 
 
@@ -42,7 +43,7 @@ class Replay:
 
 
 @struct
-class Rows:
+class Batch:
     """Steps to learn from, each over up to n steps."""
 
     observation: Float[Array, "b d"]
@@ -77,7 +78,7 @@ def leaves(rows: int) -> int:
     return 1 << max(rows - 1, 0).bit_length()
 
 
-def stored(replay: Replay, moments: Moment, head: Int[Array, ""], top: Float[Array, ""]) -> Replay:
+def add_transitions(replay: Replay, transitions: Transition, head: Int[Array, ""], top: Float[Array, ""]) -> Replay:
     """With moments, stacked in time, written from time `head` on; new rows get the priority `top`."""
 
     def put(ring: Array, new: Array) -> Array:
@@ -85,20 +86,20 @@ def stored(replay: Replay, moments: Moment, head: Int[Array, ""], top: Float[Arr
         return jax.lax.dynamic_update_slice_in_dim(ring, new, head, axis=1)
 
     names = ("observation", "action", "reward", "terminated", "truncated", "valid")
-    after = replace(replay, **{name: put(getattr(replay, name), getattr(moments, name)) for name in names})
+    after = replace(replay, **{name: put(getattr(replay, name), getattr(transitions, name)) for name in names})
     if replay.tree is None:
         return after
-    steps, worlds = moments.reward.shape[:2]
+    steps, worlds = transitions.reward.shape[:2]
     agents = replay.agents
     leaf = (head * agents + jnp.arange(steps * agents))[None, :] + jnp.zeros((worlds, 1), jnp.int32)
     world = jnp.broadcast_to(jnp.arange(worlds)[:, None], leaf.shape)
-    valid = jnp.swapaxes(moments.valid, 0, 1).reshape(worlds, -1)
+    valid = jnp.swapaxes(transitions.valid, 0, 1).reshape(worlds, -1)
     priority = jnp.where(valid, top, 0.0)
-    tree = raised(replay.tree, world.reshape(-1), leaf.reshape(-1), priority.reshape(-1))
+    tree = set_priorities(replay.tree, world.reshape(-1), leaf.reshape(-1), priority.reshape(-1))
     return replace(after, tree=tree)
 
 
-def raised(tree: Float[Array, "w n"], world: Int[Array, "b"], leaf: Int[Array, "b"], priority: Array) -> Array:
+def set_priorities(tree: Float[Array, "w n"], world: Int[Array, "b"], leaf: Int[Array, "b"], priority: Array) -> Array:
     """The tree with new priorities of some leaves."""
 
     def up(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -115,7 +116,7 @@ def levels(tree: Float[Array, "w n"]) -> int:
     return (tree.shape[1] // 2).bit_length() - 1
 
 
-def descended(tree: Float[Array, "w n"], draw: Float[Array, "b"]) -> tuple[Int[Array, "b"], Int[Array, "b"], Array]:
+def sample_tree(tree: Float[Array, "w n"], draw: Float[Array, "b"]) -> tuple[Int[Array, "b"], Int[Array, "b"], Array]:
     """For numbers in [0, 1), the world and leaf each falls on, and that leaf's share of all priorities."""
     totals = jnp.cumsum(tree[:, 1])
     total = jnp.maximum(totals[-1], 1e-9)
@@ -146,7 +147,7 @@ def sample(
     beta: Float[Array, ""] | float = 0.0,
     axis: str | None = None,
     between: bool = False,
-) -> Rows:
+) -> Batch:
     """Rows to learn from, each with what followed over up to `steps` steps, never across an end.
 
     `head` is where the next step will be written, `filled` how many steps of a world there are.
@@ -156,10 +157,10 @@ def sample(
     valid = flat(replay.valid)
     if replay.tree is None:
         first, second, third = jax.random.split(key, 3)
-        world = jax.random.randint(first, (DRAWS, count), 0, worlds)
-        who = jax.random.randint(second, (DRAWS, count), 0, agents)
+        world = jax.random.randint(first, (REJECTION_TRIES, count), 0, worlds)
+        who = jax.random.randint(second, (REJECTION_TRIES, count), 0, agents)
         # The newest rows have nothing after them yet.
-        age = jax.random.randint(third, (DRAWS, count), steps, jnp.maximum(filled, steps + 1))
+        age = jax.random.randint(third, (REJECTION_TRIES, count), steps, jnp.maximum(filled, steps + 1))
         leaf = ((head - 1 - age) % length) * agents + who
         good = valid[world, leaf]
         best = jnp.argmax(good, axis=0)
@@ -168,11 +169,11 @@ def sample(
     else:
         # One draw in each part of the whole, so that a batch is spread as the priorities are.
         draw = (jnp.arange(count) + jax.random.uniform(key, (count,))) / count
-        world, leaf, share = descended(replay.tree, draw)
+        world, leaf, progress = sample_tree(replay.tree, draw)
         age = (head - 1 - leaf // agents) % length
         good = valid[world, leaf] & (age >= steps) & (age < filled)
         rows = jnp.maximum(filled.astype(jnp.float32) * worlds * agents, 1.0)
-        weight = (rows * jnp.maximum(share, 1e-12)) ** -beta
+        weight = (rows * jnp.maximum(progress, 1e-12)) ** -beta
         highest = jnp.max(jnp.where(good, weight, 0.0))
         # One scale for the whole batch, wherever its rows lie.
         weight = good * weight / jnp.maximum(jax.lax.pmax(highest, axis) if axis else highest, 1e-9)
@@ -192,7 +193,7 @@ def sample(
         at = jnp.where(going, following, at)
         going = going & ~over
     observation = flat(replay.observation)
-    return Rows(
+    return Batch(
         observation=observation[world, leaf],
         action=flat(replay.action)[world, leaf],
         reward=reward,

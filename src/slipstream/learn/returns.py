@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 
-def advantages(
+def gae(
     reward: Float[Array, "t *b"],
     value: Float[Array, "t *b"],
     next_value: Float[Array, "t *b"],
@@ -33,7 +33,7 @@ def advantages(
     return jax.lax.scan(back, jnp.zeros_like(value[0]), (difference, keep), reverse=True)[1]
 
 
-def traced(
+def lambda_returns(
     reward: Float[Array, "t *b"],
     best: Float[Array, "t *b"],
     terminated: Bool[Array, "t *b"],

@@ -11,23 +11,23 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 from jaxtyping import Array, Bool, Float, Int
 
-from ..core.rng import Chance
+from ..core.rng import Rng
 from ..core.struct import struct
-from ..core.task import Env, Fresh, Picture, Seeing, State, Telling, advance, prepare
+from ..core.task import CameraTask, PackedImage, PrivilegedTask, Restart, State, Task, advance, draw_restart
 
 S = TypeVar("S", bound=State[Any, Any, Any])
-Act = Callable[[Float[Array, "*b d"], Chance, Any], tuple[Array, Float[Array, "*b"], Chance]]
-See = Callable[[Picture], Any]
+ActFn = Callable[[Float[Array, "*b d"], Rng, Any], tuple[Array, Float[Array, "*b"], Rng]]
+EncodeFn = Callable[[PackedImage], Any]
 Carry = tuple[Any, Any, Any]
 """Of a scan over steps: states, which worlds have restarted, and whatever else."""
 
 
 BLOCK = 256
-WINDOW = 32
+RESTART_WINDOW = 32
 
 
 @struct
-class Moment:
+class Transition:
     """One step of every agent: what it saw and did, and what came of it."""
 
     observation: Float[Array, "*b d"]
@@ -40,7 +40,7 @@ class Moment:
 
 
 @struct
-class Tally:
+class EpisodeStats:
     """Sums over the episodes that ended, by figure; the mean is `total / count`."""
 
     total: dict[str, Float[Array, ""]]
@@ -52,23 +52,23 @@ class Tally:
 
 
 @struct
-class Seen:
+class Images:
     """The pictures of a rollout, each stored once: `interval` steps go with it."""
 
-    frame: Picture
-    sight: Float[Array, "*b e"]  # what the policy made of it
+    image: PackedImage
+    image_features: Float[Array, "*b e"]  # what the policy made of it
 
 
-def started(env: Env[S], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> tuple[S, Chance]:
+def init_worlds(task: Task[S], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> tuple[S, Rng]:
     """Worlds of those numbers at their first start, and a generator for every agent's exploration.
 
     Both are the same for a world wherever it lives.
     """
     seed = jnp.asarray(seed, jnp.uint32)
-    agents = env.spec.agents
-    own = jax.vmap(partial(Chance.of, seed ^ jnp.uint32(0x5EED)))
-    chances = own(worlds) if agents == 1 else jax.vmap(own)(worlds[:, None] * agents + jnp.arange(agents))
-    return jax.vmap(lambda world: env.reset(Chance.of(seed, world)))(worlds), chances
+    agents = task.spec.agents
+    own = jax.vmap(partial(Rng.from_seed, seed ^ jnp.uint32(0x5EED)))
+    rngs = own(worlds) if agents == 1 else jax.vmap(own)(worlds[:, None] * agents + jnp.arange(agents))
+    return jax.vmap(lambda world: task.reset(Rng.from_seed(seed, world)))(worlds), rngs
 
 
 def mean(x: Array, valid: Array, axis: str | None) -> Float[Array, ""]:
@@ -79,18 +79,18 @@ def mean(x: Array, valid: Array, axis: str | None) -> Float[Array, ""]:
 
 
 def rollout(
-    env: Env[S], act: Act, states: S, chances: Chance, length: int, see: See | None = None
-) -> tuple[S, Chance, Moment, Tally, Seen | None]:
+    task: Task[S], act: ActFn, states: S, rngs: Rng, length: int, see: EncodeFn | None = None
+) -> tuple[S, Rng, Transition, EpisodeStats, Images | None]:
     """Act in every world for `length` steps; moments and pictures come back stacked in time."""
-    states, chances, (moments, seen), tallies = in_blocks(
-        lambda states, chances: _rollout(env, act, states, chances, length, see),
+    states, rngs, (transitions, seen), tallies = in_blocks(
+        lambda states, rngs: _rollout(task, act, states, rngs, length, see),
         states,
-        chances,
-        agents=env.spec.agents,
+        rngs,
+        agents=task.spec.agents,
     )
-    joined = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), (moments, seen))
+    joined = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), (transitions, seen))
     join = partial(jax.tree.map, lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]))
-    return join(states), join(chances), joined[0], jax.tree.map(partial(jnp.sum, axis=0), tallies), joined[1]
+    return join(states), join(rngs), joined[0], jax.tree.map(partial(jnp.sum, axis=0), tallies), joined[1]
 
 
 def block_of(agents: int) -> int:
@@ -112,7 +112,7 @@ def in_blocks(work: Callable[..., Any], *worlds: Any, agents: int = 1) -> Any:
     return jax.lax.map(lambda part: jax.lax.optimization_barrier(work(*jax.lax.optimization_barrier(part))), parts)
 
 
-def side_by_side(worlds: Any, agents: int) -> Any:
+def worlds_minor(worlds: Any, agents: int) -> Any:
     """The same arrays, laid out so that worlds are neighbours in memory, though theirs is the first axis.
 
     A CPU computes on neighbours at once. With the few agents of a world last, every loop would be over those few.
@@ -125,21 +125,21 @@ def side_by_side(worlds: Any, agents: int) -> Any:
     return jax.tree.map(turned, worlds) if few and jax.default_backend() == "cpu" else worlds
 
 
-def advanced(env: Env[S], states: S, action: Any, fresh: Fresh[S], stale: Any) -> tuple[S, Any]:
+def advance_worlds(task: Task[S], states: S, action: Any, fresh: Restart[S], stale: Any) -> tuple[S, Any]:
     """All worlds one step on, and which of them have restarted since `fresh` was drawn."""
-    laid = partial(side_by_side, agents=env.spec.agents)
+    laid = partial(worlds_minor, agents=task.spec.agents)
     fresh = replace(fresh, stale=stale)
-    after = jax.lax.optimization_barrier(jax.vmap(partial(advance, env))(laid(states), laid(action), fresh))
+    after = jax.lax.optimization_barrier(jax.vmap(partial(advance, task))(laid(states), laid(action), fresh))
     return laid(after), None if stale is None else stale | jnp.all(states.ended, axis=1)
 
 
 def with_restarts(
-    env: Env[S],
-    tick: Callable[[Fresh[S], Carry], tuple[Carry, Any]],
+    task: Task[S],
+    tick: Callable[[Restart[S], Carry], tuple[Carry, Any]],
     states: S,
     rest: Any,
     length: int,
-    window: int = WINDOW,
+    window: int = RESTART_WINDOW,
 ) -> tuple[tuple[S, Any], Any]:
     """Scan `tick(fresh, (states, stale, rest))`, where `fresh` are the starts of the worlds that end.
 
@@ -151,7 +151,7 @@ def with_restarts(
 
     def outer(carry: tuple[S, Any], _: None) -> tuple[tuple[S, Any], Any]:
         with jax.named_scope("physics"):
-            fresh = jax.lax.optimization_barrier(jax.vmap(partial(prepare, env))(carry[0]))
+            fresh = jax.lax.optimization_barrier(jax.vmap(partial(draw_restart, task))(carry[0]))
         (states, _, rest), out = jax.lax.scan(
             lambda carry, _: tick(fresh, carry), (carry[0], fresh.stale, carry[1]), length=window
         )
@@ -161,7 +161,7 @@ def with_restarts(
     return carry, jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), out)
 
 
-def aged(observation: Float[Array, "*b d"], states: State[Any, Any, Any], age: Any, interval: int) -> Array:
+def with_image_age(observation: Float[Array, "*b d"], states: State[Any, Any, Any], age: Any, interval: int) -> Array:
     """The observation, with the age of the picture that stands now, and whether it is of this episode at all."""
     since = jnp.asarray(age, jnp.float32)
     young = (states.step < age).astype(jnp.float32)
@@ -171,30 +171,30 @@ def aged(observation: Float[Array, "*b d"], states: State[Any, Any, Any], age: A
     return jnp.concatenate([observation, *extra], axis=-1)
 
 
-def noticed(env: Env[S], states: S, age: Any = None) -> Float[Array, "*b d"]:
+def observe_all(task: Task[S], states: S, age: Any = None) -> Float[Array, "*b d"]:
     """What agents see, what they know of their picture if they have one, and last what only a critic is told."""
-    seen = jax.vmap(env.observe)(states)
+    seen = jax.vmap(task.observe)(states)
     if age is not None:
-        seen = aged(seen, states, age, env.spec.interval)
-    if isinstance(env, Telling) and env.spec.insight:
-        seen = jnp.concatenate([seen, jax.vmap(env.insight)(states)], axis=-1)
+        seen = with_image_age(seen, states, age, task.spec.image_interval)
+    if isinstance(task, PrivilegedTask) and task.spec.privileged_size:
+        seen = jnp.concatenate([seen, jax.vmap(task.privileged_observation)(states)], axis=-1)
     return seen
 
 
 def _rollout(
-    env: Env[S], act: Act, states: S, chances: Chance, length: int, see: See | None
-) -> tuple[S, Chance, tuple[Moment, Seen | None], Tally]:
-    spec = env.spec
+    task: Task[S], act: ActFn, states: S, rngs: Rng, length: int, see: EncodeFn | None
+) -> tuple[S, Rng, tuple[Transition, Images | None], EpisodeStats]:
+    spec = task.spec
 
-    def tick(fresh: Fresh[S], carry: Carry, age: Any = 0, sight: Any = None) -> tuple[Carry, Moment]:
-        states, stale, (chances, tally) = carry
+    def tick(fresh: Restart[S], carry: Carry, age: Any = 0, image_features: Any = None) -> tuple[Carry, Transition]:
+        states, stale, (rngs, stats) = carry
         with jax.named_scope("observation"):
-            observation = noticed(env, states, None if sight is None else age)
+            observation = observe_all(task, states, None if image_features is None else age)
         with jax.named_scope("policy"):
-            action, log_prob, chances = act(observation, chances, sight)
+            action, log_prob, rngs = act(observation, rngs, image_features)
         with jax.named_scope("physics"):
-            after, stale = advanced(env, states, action, fresh, stale)
-        moment = Moment(
+            after, stale = advance_worlds(task, states, action, fresh, stale)
+        transition = Transition(
             observation=observation,
             action=action,
             log_prob=log_prob,
@@ -204,42 +204,42 @@ def _rollout(
             valid=~states.ended,
         )
         with jax.named_scope("physics"):
-            tally = count(env, tally, states, after)
-        return (after, stale, (chances, tally)), moment
+            stats = count(task, stats, states, after)
+        return (after, stale, (rngs, stats)), transition
 
-    def look(fresh: Fresh[S], carry: Carry) -> tuple[Carry, tuple[Moment, Seen]]:
+    def look(fresh: Restart[S], carry: Carry) -> tuple[Carry, tuple[Transition, Images]]:
         """One picture, and the steps through which it stands."""
-        assert isinstance(env, Seeing) and see is not None
+        assert isinstance(task, CameraTask) and see is not None
         with jax.named_scope("camera"):
-            frame = jax.lax.optimization_barrier(jax.vmap(env.picture)(carry[0]))
+            image = jax.lax.optimization_barrier(jax.vmap(task.image)(carry[0]))
         with jax.named_scope("policy"):
-            sight = jax.lax.optimization_barrier(see(frame))
-        step = partial(tick, fresh, sight=sight)
-        carry, moments = jax.lax.scan(lambda c, age: step(c, age), carry, jnp.arange(spec.interval))
-        return carry, (moments, Seen(frame, sight))
+            image_features = jax.lax.optimization_barrier(see(image))
+        step = partial(tick, fresh, image_features=image_features)
+        carry, transitions = jax.lax.scan(lambda c, age: step(c, age), carry, jnp.arange(spec.image_interval))
+        return carry, (transitions, Images(image, image_features))
 
-    rest = chances, empty(env, states)
+    rest = rngs, empty(task, states)
     if see is None:
-        (states, (chances, tally)), moments = with_restarts(env, tick, states, rest, length)
-        return states, chances, (moments, None), tally
-    pictures = length // spec.interval
-    (states, (chances, tally)), (moments, seen) = with_restarts(
-        env, look, states, rest, pictures, max(WINDOW // spec.interval, 1)
+        (states, (rngs, stats)), transitions = with_restarts(task, tick, states, rest, length)
+        return states, rngs, (transitions, None), stats
+    pictures = length // spec.image_interval
+    (states, (rngs, stats)), (transitions, seen) = with_restarts(
+        task, look, states, rest, pictures, max(RESTART_WINDOW // spec.image_interval, 1)
     )
-    moments = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), moments)
-    return states, chances, (moments, seen), tally
+    transitions = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), transitions)
+    return states, rngs, (transitions, seen), stats
 
 
-def empty(env: Env[S], states: S) -> Tally:
+def empty(task: Task[S], states: S) -> EpisodeStats:
     """No episodes yet."""
-    names = jax.eval_shape(jax.vmap(env.figures), states)
-    return Tally({name: jnp.float32(0.0) for name in names}, {name: jnp.float32(0.0) for name in names})
+    names = jax.eval_shape(jax.vmap(task.episode_metrics), states)
+    return EpisodeStats({name: jnp.float32(0.0) for name in names}, {name: jnp.float32(0.0) for name in names})
 
 
-def count(env: Env[S], tally: Tally, before: S, after: S) -> Tally:
+def count(task: Task[S], stats: EpisodeStats, before: S, after: S) -> EpisodeStats:
     """The tally with the episodes that have just ended."""
     over = after.ended & ~before.ended
-    figures = jax.vmap(env.figures)(after)
+    figures = jax.vmap(task.episode_metrics)(after)
     told = {name: over & jnp.isfinite(figure) for name, figure in figures.items()}
-    total = {name: tally.total[name] + jnp.sum(jnp.where(told[name], figures[name], 0.0)) for name in told}
-    return Tally(total, {name: tally.count[name] + jnp.sum(told[name]) for name in told})
+    total = {name: stats.total[name] + jnp.sum(jnp.where(told[name], figures[name], 0.0)) for name in told}
+    return EpisodeStats(total, {name: stats.count[name] + jnp.sum(told[name]) for name in told})

@@ -23,8 +23,8 @@ import numpy as np
 from ..core.geometry import Vec3
 from ..dynamics.control_modes import RateSetpoint
 from ..dynamics.quadrotor import GRAVITY, Quadrotor
-from .mujoco import Bodies, Vehicles, packed
-from .plant import PlantError, Task, flat, flown_by_vehicles, idle_actions
+from .mujoco import Bodies, MujocoVehicles, packed
+from .plant import AnyTask, PlantError, flat, require_quadrotors, zero_actions
 from .sitl import MOTORS, Process
 
 MOTOR_PORT, STATE_PORT, STICK_PORT, TERMINAL_PORT = 9002, 9003, 9004, 5761
@@ -55,7 +55,7 @@ def find(named: str = "") -> Path:
 
 
 @dataclass(frozen=True)
-class Tune:
+class BetaflightConfig:
     """How Betaflight is set up: a clean rate controller for the racer."""
 
     max_rate: int = 580
@@ -88,11 +88,11 @@ class Tune:
         return features + [f"set {name} = {value}" for name, value in values.items()]
 
 
-def stick(value: float, centre: int = MIDDLE) -> int:
-    return int(min(max(round(centre + value), LOW), HIGH))
+def stick(value: float, center: int = MIDDLE) -> int:
+    return int(min(max(round(center + value), LOW), HIGH))
 
 
-def sticks_of(setpoint: RateSetpoint, vehicle: Quadrotor, tune: Tune) -> tuple[int, int, int, int]:
+def sticks_of(setpoint: RateSetpoint, vehicle: Quadrotor, tune: BetaflightConfig) -> tuple[int, int, int, int]:
     """Roll, pitch, throttle and yaw for a thrust and rates."""
     full = 500.0 / math.radians(tune.max_rate)
     roll, pitch, yaw = (float(x) for x in setpoint.rates.parts)
@@ -101,7 +101,7 @@ def sticks_of(setpoint: RateSetpoint, vehicle: Quadrotor, tune: Tune) -> tuple[i
 
 
 @dataclass
-class Jitter:
+class TimingStats:
     """How real time was kept."""
 
     periods: list[float] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Jitter:
     restarts: int = 0
     failures: list[str] = field(default_factory=list)
 
-    def figures(self) -> dict[str, Any]:
+    def diagnostics(self) -> dict[str, Any]:
         if not self.periods:
             return {"restarts": self.restarts, "failures": self.failures}
         periods, delays = 1e3 * np.array(self.periods), 1e3 * np.array(self.delays or [0.0])
@@ -228,28 +228,31 @@ class BetaflightPlant:
     """One racer after another, each by a Betaflight of its own."""
 
     name = "betaflight"
+    keeps_time = True
     width = 1
 
-    def __init__(self, program: str = "", tune: Tune = Tune(), rate: int = 500, tries: int = 8) -> None:
+    def __init__(
+        self, program: str = "", tune: BetaflightConfig = BetaflightConfig(), rate: int = 500, tries: int = 8
+    ) -> None:
         self.program, self.tune, self.rate, self.tries = find(program), tune, rate, tries
         self.firmware: Firmware | None = None
         self.bodies: Bodies | None = None
-        self.jitter = Jitter()
+        self.jitter = TimingStats()
         self.memory: bytes | None = None
-        self.lost: np.ndarray | None = None
+        self.failed: np.ndarray | None = None
         self._task: Any = None
 
-    def adapt(self, task: Task) -> Task:
+    def adapt(self, task: AnyTask) -> AnyTask:
         if task.spec.agents > 1 or getattr(task, "action", "") != "rates":
             raise PlantError("Betaflight flies one drone by thrust and body rates: train with --task.action rates")
-        return flown_by_vehicles(task, self.name)
+        return require_quadrotors(task, self.name)
 
     def _compile(self, task: Any) -> None:
         if task is self._task:
             return
-        self._task, self.vehicle, self.vehicles = task, task.airframe, Vehicles(task, self.rate)
+        self._task, self.vehicle, self.vehicles = task, task.airframe, MujocoVehicles(task, self.rate)
         self._told = jax.jit(
-            lambda s, c: (packed(flat(jax.vmap(task.setpoints)(s, c))), packed(flat(jax.vmap(task.air)(s))))
+            lambda s, c: (packed(flat(jax.vmap(task.setpoints)(s, c))), packed(flat(jax.vmap(task.wind_at)(s))))
         )
 
     # Starting
@@ -261,7 +264,7 @@ class BetaflightPlant:
         self.bodies, flights, self.variation = self.vehicles.start(states)
         self.rotors = np.asarray(jnp.stack(flights.rotors.parts))
         self._held: Any = states, None
-        self.lost, self.quiet = np.zeros(1, np.bool_), 0
+        self.failed, self.quiet = np.zeros(1, np.bool_), 0
         self._warm(states)
         if self.memory is None:
             self._attempt(self._configure)
@@ -273,10 +276,10 @@ class BetaflightPlant:
     def _warm(self, states: Any) -> None:
         """Compile before anything has to keep time."""
         assert self.bodies is not None
-        nothing = jax.vmap(self._task.command)(states, idle_actions(self._task, 1))[1]
+        nothing = jax.vmap(self._task.command)(states, zero_actions(self._task, 1))[1]
         _, air = self._told(states, nothing)
         self.vehicles.push(self.bodies.get(), self.rotors, self.rotors, np.asarray(air), self.variation)
-        self.vehicles.settled(states, nothing, self.bodies.get(), self.rotors)
+        self.vehicles.body_from_vehicles(states, nothing, self.bodies.get(), self.rotors)
 
     def _attempt(self, work: Any) -> None:
         """Some starts of Betaflight are dead from birth; another one works."""
@@ -324,8 +327,8 @@ class BetaflightPlant:
             if k == 0:
                 self.firmware.rc(sticks, ON)
             self._step(air)
-        if self.lost is not None and not self._alive():
-            self.lost = np.ones(1, np.bool_)
+        if self.failed is not None and not self._alive():
+            self.failed = np.ones(1, np.bool_)
 
     def _step(self, air: np.ndarray) -> None:
         """One physics step, at its time."""
@@ -373,16 +376,16 @@ class BetaflightPlant:
             return False
         return True
 
-    def sense(self) -> Any:
+    def truth(self) -> Any:
         assert self.bodies is not None
-        return self.vehicles.settled(*self._held, self.bodies.get(), self.rotors)
+        return self.vehicles.body_from_vehicles(*self._held, self.bodies.get(), self.rotors)
 
-    def seen(self) -> Any:
+    def estimate(self) -> Any:
         """The racer's policy flies by the truth: Betaflight estimates no position."""
-        return self._held[0].body if self._held[1] is None else self.sense()
+        return self._held[0].body if self._held[1] is None else self.truth()
 
-    def figures(self) -> dict[str, Any]:
-        return {"betaflight": self.jitter.figures() | {"program": self.program.name}}
+    def diagnostics(self) -> dict[str, Any]:
+        return {"betaflight": self.jitter.diagnostics() | {"program": self.program.name}}
 
     def _stop(self) -> None:
         if self.firmware is not None:

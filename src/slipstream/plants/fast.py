@@ -4,23 +4,24 @@ from typing import Any
 
 import jax
 
-from .plant import Task
+from .plant import AnyTask
 
 
 class FastPlant:
     """Our own dynamics, for all episodes in one call."""
 
     name = "fast"
-    width = 0
-    lost = None
+    max_worlds = 0
+    keeps_time = False
+    failed = None
 
     def __init__(self) -> None:
         self._task = None
 
-    def adapt(self, task: Task) -> Task:
+    def adapt(self, task: AnyTask) -> AnyTask:
         return task
 
-    def start(self, task: Task, states: Any) -> Any:
+    def start(self, task: AnyTask, states: Any) -> Any:
         if task is not self._task:
             self._task, self._move = task, jax.jit(jax.vmap(task.move))
         self._bodies = states.body
@@ -29,13 +30,13 @@ class FastPlant:
     def command(self, states: Any, commands: Any) -> None:
         self._bodies = self._move(states, commands)
 
-    def sense(self) -> Any:
+    def truth(self) -> Any:
         return self._bodies
 
-    def seen(self) -> Any:
-        return self._bodies
+    def estimate(self) -> None:
+        """The policy observes the truth."""
 
-    def figures(self) -> dict[str, Any]:
+    def diagnostics(self) -> dict[str, Any]:
         return {}
 
     def close(self) -> None:

@@ -17,15 +17,15 @@ from jaxtyping import Array
 
 from ..core import device
 from ..core.geometry import Quat, Vec3
-from ..core.rng import Chance, Index
+from ..core.rng import Index, Rng
 from ..core.struct import struct
-from ..core.task import pick
+from ..core.task import select
 from ..dynamics.control_modes import Setpoint
-from ..dynamics.px4_controller import Cascade, Memory
-from ..dynamics.quadrotor import GRAVITY, Flight, Quadrotor, Rotors, Variation, mean_slope
+from ..dynamics.px4_controller import ControllerState, Px4Controller
+from ..dynamics.quadrotor import GRAVITY, PhysicsRandomization, Quadrotor, QuadrotorState, Rotors, mean_slope
 from ..sensors.inertial import normal3
 from ..sensors.scene import Scene, Shapes
-from .plant import PlantError, Task, agents_of, flat, flown_by_vehicles, idle_actions
+from .plant import AnyTask, PlantError, agent_axis, flat, require_quadrotors, zero_actions
 
 SPINS = (1.0, -1.0, 1.0, -1.0)
 """Which way the drag of each rotor turns the body: the order is that of `Rotors`."""
@@ -44,7 +44,7 @@ def library() -> Any:
 
 
 @dataclass(frozen=True)
-class Instrument:
+class SensorModel:
     """How well something is known: white noise, a bias that stays for an episode, lateness and rate."""
 
     noise: float = 0.0
@@ -57,21 +57,21 @@ class Instrument:
 
 
 @dataclass(frozen=True)
-class Instruments:
+class SensorSuite:
     """What a flight controller and a policy know of a vehicle. The defaults are a good estimator on small sensors.
 
     An estimator carries its position and velocity on by the gyroscope and the accelerometer: they are as frequent as
     those, and one reading late.
     """
 
-    gyroscope: Instrument = Instrument(noise=0.01, bias=0.002)
-    attitude: Instrument = Instrument(noise=0.002, bias=0.005)
+    gyroscope: SensorModel = SensorModel(noise=0.01, bias=0.002)
+    attitude: SensorModel = SensorModel(noise=0.002, bias=0.005)
     """rad, about each axis"""
-    velocity: Instrument = Instrument(noise=0.03, bias=0.02, delay=0.004, rate=250.0)
-    position: Instrument = Instrument(noise=0.02, bias=0.05, delay=0.004, rate=250.0)
+    velocity: SensorModel = SensorModel(noise=0.03, bias=0.02, delay=0.004, rate=250.0)
+    position: SensorModel = SensorModel(noise=0.02, bias=0.05, delay=0.004, rate=250.0)
 
     @property
-    def parts(self) -> dict[str, Instrument]:
+    def parts(self) -> dict[str, SensorModel]:
         return {
             "rates": self.gyroscope,
             "attitude": self.attitude,
@@ -80,37 +80,39 @@ class Instruments:
         }
 
 
-PERFECT = Instruments(*[Instrument()] * 4)
+PERFECT = SensorSuite(*[SensorModel()] * 4)
 
 
 @struct
-class Known:
+class SensorBuffer:
     """What instruments said, and what they will say once it gets through."""
 
-    past: tuple[Flight, ...]  # the newest first
-    held: Flight
+    past: tuple[QuadrotorState, ...]  # the newest first
+    held: QuadrotorState
 
 
-def known(instruments: Instruments, rate: float, flight: Flight) -> Known:
+def known(instruments: SensorSuite, rate: float, flight: QuadrotorState) -> SensorBuffer:
     """Vehicles that have flown like this for a while."""
     late = max(round(part.delay * rate) for part in instruments.parts.values())
-    return Known((flight,) * (1 + late), flight)
+    return SensorBuffer((flight,) * (1 + late), flight)
 
 
-def read(instruments: Instruments, rate: float, known: Known, flight: Flight, count: Index, chance: Chance) -> Known:
-    """After one more look at one vehicle, `rate` times a second. `chance` is the same in every look."""
+def read(
+    instruments: SensorSuite, rate: float, known: SensorBuffer, flight: QuadrotorState, count: Index, rng: Rng
+) -> SensorBuffer:
+    """After one more look at one vehicle, `rate` times a second. `rng` is the same in every look."""
     past = (flight, *known.past)[: len(known.past)]
-    now = chance.fork(jnp.asarray(count, jnp.uint32) + jnp.uint32(8))
+    now = rng.fork(jnp.asarray(count, jnp.uint32) + jnp.uint32(8))
     said = {}
     for k, (name, part) in enumerate(instruments.parts.items()):
         value = getattr(past[round(part.delay * rate)], name)
-        bias, _ = normal3(chance.fork(k), part.bias)
+        bias, _ = normal3(rng.fork(k), part.bias)
         noise, now = normal3(now, part.noise)
         off = bias + noise
         value = value.spun(off, 1.0) if isinstance(value, Quat) else value + off
         every = max(round(rate / part.rate), 1) if part.rate else 1
-        said[name] = pick(jnp.asarray(count) % every == 0, value, getattr(known.held, name))
-    return Known(past, replace(flight, **said))
+        said[name] = select(jnp.asarray(count) % every == 0, value, getattr(known.held, name))
+    return SensorBuffer(past, replace(flight, **said))
 
 
 # The model
@@ -221,13 +223,13 @@ class Bodies:
             things = (model.geom_bodyid == 0) & (model.geom_type != self.mujoco.mjtGeom.mjGEOM_PLANE)
             model.geom_contype[things] = model.geom_conaffinity[things] = int(yes)
 
-    def put(self, flights: Flight) -> None:
+    def put(self, flights: QuadrotorState) -> None:
         """Vehicles, one row of them, at rest or moving."""
         columns = np.asarray(columns_of(flights))
         places, speeds = columns[:7].T.reshape(self.worlds, -1), columns[7:].T.reshape(self.worlds, -1)
         self.state[:] = np.concatenate([np.zeros((self.worlds, 1)), places, speeds], 1)
 
-    def put_one(self, number: int, flight: Flight) -> None:
+    def put_one(self, number: int, flight: QuadrotorState) -> None:
         """One vehicle, given as a row of one."""
         world, agent = divmod(number, self.agents)
         place, speed = 1 + 7 * agent, 1 + 7 * self.agents + 6 * agent
@@ -273,20 +275,22 @@ class Bodies:
         self.threads.close()
 
 
-def columns_of(flights: Flight) -> Array:
+def columns_of(flights: QuadrotorState) -> Array:
     """Position, quaternion, velocity and rates, a column for every vehicle of a row."""
     q = flights.attitude
     parts = (*flights.position.parts, q.w, q.x, q.y, q.z, *flights.velocity.parts, *flights.rates.parts)
     return jnp.stack(parts)
 
 
-def flights_of(columns: Any, rotors: Rotors) -> Flight:
+def flights_of(columns: Any, rotors: Rotors) -> QuadrotorState:
     """The vehicles of those columns."""
     x, y, z, w, i, j, k, *rest = columns
-    return Flight(Vec3(x, y, z), Quat(w, i, j, k), Vec3(*rest[:3]), Vec3(*rest[3:]), rotors)
+    return QuadrotorState(Vec3(x, y, z), Quat(w, i, j, k), Vec3(*rest[:3]), Vec3(*rest[3:]), rotors)
 
 
-def pushed(vehicle: Quadrotor, flight: Flight, target: Rotors, air: Vec3, variation: Variation, dt: float) -> Any:
+def pushed(
+    vehicle: Quadrotor, flight: QuadrotorState, target: Rotors, air: Vec3, variation: PhysicsRandomization, dt: float
+) -> Any:
     """Of one vehicle: rotor speeds after `dt`, their thrusts, and what else acts on the body, in the world."""
     rotors = vehicle.followed(flight.rotors, target, variation, dt)
     slope = mean_slope(flight.rotors, rotors, dt)
@@ -298,21 +302,21 @@ def pushed(vehicle: Quadrotor, flight: Flight, target: Rotors, air: Vec3, variat
     return flight.rotors, jnp.stack(thrusts.parts), jnp.stack([*drag.parts, *turn.parts])
 
 
-class Vehicles:
+class MujocoVehicles:
     """The vehicles of a task in MuJoCo, whoever controls them."""
 
     def __init__(self, task: Any, rate: int) -> None:
         self.task, self.vehicle, self.rate = task, task.airframe, rate
-        self._around = jax.jit(jax.vmap(task.surroundings))
-        self.settled, self.push = jax.jit(self._settled), jax.jit(self._push)
+        self._around = jax.jit(jax.vmap(task.collision_scene))
+        self.body_from_vehicles, self.push = jax.jit(self._settled), jax.jit(self._push)
 
-    def start(self, states: Any) -> tuple[Bodies, Flight, Variation]:
+    def start(self, states: Any) -> tuple[Bodies, QuadrotorState, PhysicsRandomization]:
         """Bodies in the worlds of these states, as heavy as each is there; where they would start, and their variation.
 
         Contacts push away what would stand in the ground.
         """
-        flights = flat(jax.vmap(self.task.flights)(states))
-        variation = flat(jax.vmap(self.task.variations)(states))
+        flights = flat(jax.vmap(self.task.vehicle_states)(states))
+        variation = flat(jax.vmap(self.task.randomization)(states))
         agents, count = self.task.spec.agents, flights.position.x.shape[0]
         around = jax.device_get(self._around(states))
         scenes = [jax.tree.map(lambda x, i=i: x[i], around) for i in range(count // agents)]
@@ -324,10 +328,10 @@ class Vehicles:
     def _settled(self, states: Any, commands: Any, columns: Any, rotors: Any) -> Any:
         """The bodies of the task, by columns of all vehicles and rows of their rotors' speeds."""
         flights = flights_of(columns, Rotors(*rotors))
-        shaped = jax.tree.map(lambda x: jnp.reshape(x, (-1, *agents_of(self.task))), flights)
-        return jax.vmap(self.task.settled)(states, commands, shaped)
+        shaped = jax.tree.map(lambda x: jnp.reshape(x, (-1, *agent_axis(self.task))), flights)
+        return jax.vmap(self.task.body_from_vehicles)(states, commands, shaped)
 
-    def _push(self, columns: Any, rotors: Any, signals: Any, air: Any, variation: Variation) -> Any:
+    def _push(self, columns: Any, rotors: Any, signals: Any, air: Any, variation: PhysicsRandomization) -> Any:
         """Rotor speeds after one physics step at those motor signals, thrusts and wrenches."""
         flight = flights_of(columns, Rotors(*rotors))
         target = Rotors(*(signals * self.vehicle.max_speed))
@@ -337,22 +341,22 @@ class Vehicles:
 
 
 @struct
-class Loop:
+class ControlLoopState:
     """What lies between a setpoint and MuJoCo, of one vehicle."""
 
-    known: Known
-    memory: Memory
+    known: SensorBuffer
+    memory: ControllerState
     target: Rotors
     rotors: Rotors
 
 
 @struct
-class Told:
+class ControlInput:
     """What holds for one control period, of one vehicle."""
 
     setpoint: Setpoint
-    air: Vec3
-    variation: Variation
+    wind: Vec3
+    variation: PhysicsRandomization
 
 
 def packed(tree: Any) -> Array:
@@ -365,8 +369,8 @@ class Controller:
     """Instruments, cascade and rotors of a row of vehicles, as one program a physics step."""
 
     vehicle: Quadrotor
-    cascade: Cascade
-    instruments: Instruments
+    cascade: Px4Controller
+    instruments: SensorSuite
     rate: int
     seed: int
 
@@ -375,19 +379,25 @@ class Controller:
         """physics steps for each of the controller's"""
         return round(self.rate / self.cascade.rate)
 
-    def start(self, flight: Flight) -> Loop:
+    def start(self, flight: QuadrotorState) -> ControlLoopState:
         memory = self.cascade.start(self.vehicle, flight)
-        return Loop(known(self.instruments, self.cascade.rate, flight), memory, flight.rotors, flight.rotors)
+        return ControlLoopState(
+            known(self.instruments, self.cascade.rate, flight), memory, flight.rotors, flight.rotors
+        )
 
-    def tick(self, loop: Loop, told: Told, columns: Any, count: Index) -> tuple[Loop, Array, Array]:
+    def tick(
+        self, loop: ControlLoopState, told: ControlInput, columns: Any, count: Index
+    ) -> tuple[ControlLoopState, Array, Array]:
         """The loop after one physics step, and the thrusts and wrenches of that step."""
         flight = flights_of(columns, loop.rotors)
         numbers = jnp.arange(loop.rotors.front_left.shape[0])
 
-        def decide(loop: Loop) -> Loop:
-            def one(loop: Loop, told: Told, flight: Flight, number: Index) -> Loop:
-                chance = Chance.of(self.seed, number)
-                now = read(self.instruments, self.cascade.rate, loop.known, flight, count // self.every, chance)
+        def decide(loop: ControlLoopState) -> ControlLoopState:
+            def one(
+                loop: ControlLoopState, told: ControlInput, flight: QuadrotorState, number: Index
+            ) -> ControlLoopState:
+                rng = Rng.from_seed(self.seed, number)
+                now = read(self.instruments, self.cascade.rate, loop.known, flight, count // self.every, rng)
                 target, memory = self.cascade.control(self.vehicle, now.held, loop.memory, told.setpoint)
                 return replace(loop, known=now, memory=memory, target=target)
 
@@ -395,7 +405,7 @@ class Controller:
 
         loop = jax.lax.cond(count % self.every == 0, decide, lambda loop: loop, loop)
         push = partial(pushed, self.vehicle, dt=1.0 / self.rate)
-        rotors, thrusts, wrench = jax.vmap(push)(flight, loop.target, told.air, told.variation)
+        rotors, thrusts, wrench = jax.vmap(push)(flight, loop.target, told.wind, told.variation)
         return replace(loop, rotors=rotors), thrusts, wrench
 
 
@@ -403,11 +413,16 @@ class MujocoPlant:
     """Vehicles in MuJoCo, each flown by a cascade that reads noisy instruments."""
 
     name = "mujoco"
+    keeps_time = False
     width = 0
     lost = None
 
     def __init__(
-        self, cascade: Cascade = Cascade(), instruments: Instruments = Instruments(), rate: int = 500, seed: int = 0
+        self,
+        cascade: Px4Controller = Px4Controller(),
+        instruments: SensorSuite = SensorSuite(),
+        rate: int = 500,
+        seed: int = 0,
     ) -> None:
         if rate % cascade.rate:
             raise ValueError(f"physics at {rate} Hz is no whole multiple of the controller's {cascade.rate:g} Hz")
@@ -416,27 +431,27 @@ class MujocoPlant:
         self._task: Any = None
         library()
 
-    def adapt(self, task: Task) -> Task:
-        return flown_by_vehicles(task, self.name)
+    def adapt(self, task: AnyTask) -> AnyTask:
+        return require_quadrotors(task, self.name)
 
     def _compile(self, task: Any, states: Any) -> None:
         if task is self._task:
             return
         self._task = task
-        self.vehicles = vehicles = Vehicles(task, self.rate)
+        self.vehicles = vehicles = MujocoVehicles(task, self.rate)
         controller = Controller(
-            task.airframe, self.cascade.suited(task.airframe), self.instruments, self.rate, self.seed
+            task.airframe, self.cascade.tuned_for(task.airframe), self.instruments, self.rate, self.seed
         )
 
-        def told(states: Any, commands: Any) -> Told:
-            one = jax.vmap(lambda s, c: Told(task.setpoints(s, c), task.air(s), task.variations(s)))
+        def told(states: Any, commands: Any) -> ControlInput:
+            one = jax.vmap(lambda s, c: ControlInput(task.setpoints(s, c), task.wind_at(s), task.randomization(s)))
             return flat(one(states, commands))
 
         # The shapes of what is packed, found without running anything.
-        action = idle_actions(task, states.step.shape[0])
+        action = zero_actions(task, states.step.shape[0])
         commands = jax.eval_shape(lambda s: jax.vmap(task.command)(s, action)[1], states)
         told_like = jax.tree.structure(jax.eval_shape(told, states, commands))
-        begin = lambda s: jax.vmap(controller.start)(flat(jax.vmap(task.flights)(s)))  # noqa: E731
+        begin = lambda s: jax.vmap(controller.start)(flat(jax.vmap(task.vehicle_states)(s)))  # noqa: E731
         loop_like = jax.tree.structure(jax.eval_shape(begin, states))
 
         def tick(loop: Array, told: Array, columns: Array, count: Index) -> tuple[Array, Array, Array]:
@@ -445,17 +460,17 @@ class MujocoPlant:
             )
             return packed(after), thrusts, wrench
 
-        def seen(states: Any, commands: Any, loop: Array) -> Any:
+        def estimate(states: Any, commands: Any, loop: Array) -> Any:
             told = jax.tree.unflatten(loop_like, list(loop)).known.held
-            return vehicles.settled(states, commands, columns_of(told), told.rotors.parts)
+            return vehicles.body_from_vehicles(states, commands, columns_of(told), told.rotors.parts)
 
         def sensed(states: Any, commands: Any, loop: Array, columns: Array) -> Any:
             rotors = jax.tree.unflatten(loop_like, list(loop)).rotors
-            return vehicles.settled(states, commands, columns, rotors.parts)
+            return vehicles.body_from_vehicles(states, commands, columns, rotors.parts)
 
         self._told = jax.jit(lambda states, commands: packed(told(states, commands)))
         self._begin = jax.jit(lambda states: packed(begin(states)))
-        self._tick, self._seen, self._sensed = jax.jit(tick, donate_argnums=0), jax.jit(seen), jax.jit(sensed)
+        self._tick, self._seen, self._sensed = jax.jit(tick, donate_argnums=0), jax.jit(estimate), jax.jit(sensed)
 
     def start(self, task: Any, states: Any) -> Any:
         self._compile(task, states)
@@ -475,14 +490,14 @@ class MujocoPlant:
             self.bodies.step(np.asarray(thrusts), np.asarray(wrench))
             self.tick += 1
 
-    def sense(self) -> Any:
+    def truth(self) -> Any:
         assert self.bodies is not None
         return self._sensed(*self._held, self.loop, self.bodies.get())
 
-    def seen(self) -> Any:
+    def estimate(self) -> Any:
         return self._start if self._held is None else self._seen(*self._held, self.loop)
 
-    def figures(self) -> dict[str, Any]:
+    def diagnostics(self) -> dict[str, Any]:
         return {}
 
     def close(self) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from ..dynamics.px4_controller import Cascade
+from ..dynamics.px4_controller import Px4Controller
 from .betaflight import BetaflightPlant
 from .fast import FastPlant
-from .mujoco import PERFECT, Instruments, MujocoPlant
+from .mujoco import PERFECT, MujocoPlant, SensorSuite
 from .plant import Plant
 from .px4 import Px4Plant
 from .settings import PlantSettings
@@ -13,7 +13,7 @@ from .settings import PlantSettings
 PLANTS: dict[str, Callable[[PlantSettings], Plant]] = {
     "fast": lambda settings: FastPlant(),
     "mujoco": lambda settings: MujocoPlant(
-        Cascade.of_version(settings.gains), PERFECT if settings.sensors == "perfect" else Instruments()
+        Px4Controller.of_version(settings.gains), PERFECT if settings.sensors == "perfect" else SensorSuite()
     ),
     "betaflight": lambda settings: BetaflightPlant(settings.betaflight),
     "px4": lambda settings: Px4Plant(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-USUAL = {"fast": 512, "mujoco": 128, "betaflight": 10, "px4": 20}
+DEFAULT_EPISODES = {"fast": 512, "mujoco": 128, "betaflight": 10, "px4": 20}
 """Episodes of an evaluation, as many as a plant flies in minutes; every agent of a world flies one."""
 
 

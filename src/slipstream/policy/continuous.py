@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..core.spaces import Box
 from ..core.struct import static, struct
-from ..core.task import Box, Spec
-from .nets import Linear, Normaliser
-from .values import QUANTILES, Quantiles, Risk, Torso, middles, normed, through
+from ..core.task import ObstacleDistance, Spec
+from .nets import Linear, Normalizer
+from .values import QUANTILES, QuantileEmbedding, Risk, Torso, layer_norm, quantile_linear, tau_midpoints
 
 LOW, HIGH = -5.0, 1.0
 """Between which the logarithm of a spread stays."""
@@ -40,7 +41,7 @@ class Critic:
     torso: Torso
     joined: Linear
     last: Linear
-    quantiles: Quantiles | None
+    quantiles: QuantileEmbedding | None
 
     @classmethod
     def init(
@@ -54,16 +55,16 @@ class Critic:
             Torso.init(keys[0], spec, before, norm),
             Linear.init(keys[1], before[-1] + spec.action.size, size, 2.0**0.5),
             Linear.init(keys[2], size, 1, 0.1),
-            Quantiles.init(keys[3], size) if distributional else None,
+            QuantileEmbedding.init(keys[3], size) if distributional else None,
         )
 
     def __call__(self, observation: Array, action: Array, shares: Array | None = None) -> Array:
         features = jnp.concatenate([self.torso(observation), action], -1)
         features = self.joined(features)
-        features = jax.nn.relu(normed(features) if self.torso.norm else features)
+        features = jax.nn.relu(layer_norm(features) if self.torso.norm else features)
         if self.quantiles is not None:
             assert shares is not None
-            return through(self.last, features, self.quantiles(shares))[..., 0]
+            return quantile_linear(self.last, features, self.quantiles(shares))[..., 0]
         return self.last(features)[..., 0]
 
 
@@ -73,20 +74,20 @@ def critics(key: PRNGKeyArray, count: int, *rest: Any) -> tuple[Critic, ...]:
 
 
 @struct
-class PointPolicy:
+class DeterministicPolicy:
     """One action for what is seen, between −1 and 1."""
 
-    normaliser: Normaliser
+    normalizer: Normalizer
     actor: Actor
     critics: tuple[Critic, ...]
     risk: Risk | None = None  # which part of the returns the actor was to improve
-    task: Any = static(default=None)  # says how near things are, for a risk that adapts
+    obstacle_distance: ObstacleDistance | None = static(default=None)  # for a risk that adapts
 
     @property
-    def weights(self) -> Any:
+    def params(self) -> Any:
         return self.actor, self.critics
 
-    def having(self, weights: Any) -> "PointPolicy":
+    def with_params(self, weights: Any) -> "DeterministicPolicy":
         return replace(self, actor=weights[0], critics=weights[1])
 
     def point(self, observation: Array) -> Array:
@@ -96,31 +97,31 @@ class PointPolicy:
     def start(self) -> None:
         """No memory."""
 
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
-        return self.point(self.normaliser(observation)), memory
+    def act(self, observation: Array, memory: None = None, image_features: Any = None) -> tuple[Array, None]:
+        return self.point(self.normalizer(observation)), memory
 
-    def returns(self, observation: Array, action: Array) -> Float[Array, "*b k"] | None:
+    def return_quantiles(self, observation: Array, action: Array) -> Float[Array, "*b k"] | None:
         """Quantiles of the returns expected of an action, the lowest first."""
         if self.critics[0].quantiles is None:
             return None
-        return self.critics[0](self.normaliser(observation), action, middles(QUANTILES))
+        return self.critics[0](self.normalizer(observation), action, tau_midpoints(QUANTILES))
 
 
 @struct
-class SoftPolicy:
+class SquashedGaussianPolicy:
     """A squashed Gaussian; its middle is taken when it does not explore."""
 
-    normaliser: Normaliser
+    normalizer: Normalizer
     actor: Actor
     critics: tuple[Critic, ...]
-    log_heat: Float[Array, ""]  # what a nat of entropy is worth
+    log_alpha: Float[Array, ""]  # what a nat of entropy is worth
 
     @property
-    def weights(self) -> Any:
-        return self.actor, self.critics, self.log_heat
+    def params(self) -> Any:
+        return self.actor, self.critics, self.log_alpha
 
-    def having(self, weights: Any) -> "SoftPolicy":
-        return replace(self, actor=weights[0], critics=weights[1], log_heat=weights[2])
+    def with_params(self, weights: Any) -> "SquashedGaussianPolicy":
+        return replace(self, actor=weights[0], critics=weights[1], log_alpha=weights[2])
 
     def spread(self, observation: Array) -> tuple[Array, Array]:
         """Of normalised observations, mean and logarithm of the spread before squashing."""
@@ -130,11 +131,13 @@ class SoftPolicy:
     def start(self) -> None:
         """No memory."""
 
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
-        return jnp.tanh(self.spread(self.normaliser(observation))[0]), memory
+    def act(self, observation: Array, memory: None = None, image_features: Any = None) -> tuple[Array, None]:
+        return jnp.tanh(self.spread(self.normalizer(observation))[0]), memory
 
 
-def drawn(mean: Array, log_std: Array, key: PRNGKeyArray) -> tuple[Float[Array, "b a"], Float[Array, "b"]]:
+def sample_squashed_gaussian(
+    mean: Array, log_std: Array, key: PRNGKeyArray
+) -> tuple[Float[Array, "b a"], Float[Array, "b"]]:
     """Squashed actions, and the logarithm of their density."""
     noise = jax.random.normal(key, mean.shape)
     raw = mean + jnp.exp(log_std) * noise

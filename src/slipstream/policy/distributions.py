@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from ..core.rng import Chance
+from ..core.rng import Rng
+from ..core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from ..core.struct import static, struct
-from ..core.task import ActionSpace, Box, Discrete, MultiDiscrete
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -17,7 +17,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 class Distribution(Protocol):
     """Over the actions of one agent; every method also takes leading batch axes, but for `sample`."""
 
-    def sample(self, chance: Chance) -> tuple[Array, Chance]: ...
+    def sample(self, rng: Rng) -> tuple[Array, Rng]: ...
 
     @property
     def mode(self) -> Array: ...
@@ -37,12 +37,12 @@ class Normal:
     mean: Float[Array, "*b a"]
     log_std: Float[Array, "a"]
 
-    def sample(self, chance: Chance) -> tuple[Float[Array, "a"], Chance]:
+    def sample(self, rng: Rng) -> tuple[Float[Array, "a"], Rng]:
         noise = []
         for _ in range(self.mean.shape[-1]):
-            part, chance = chance.normal()
+            part, rng = rng.normal()
             noise.append(part)
-        return self.mean + jnp.exp(self.log_std) * jnp.stack(noise), chance
+        return self.mean + jnp.exp(self.log_std) * jnp.stack(noise), rng
 
     @property
     def mode(self) -> Float[Array, "*b a"]:
@@ -80,11 +80,11 @@ class Categorical:
     def log_probs(self) -> Float[Array, "*b n"]:
         return jax.nn.log_softmax(self.logits)
 
-    def sample(self, chance: Chance) -> tuple[Int[Array, ""], Chance]:
+    def sample(self, rng: Rng) -> tuple[Int[Array, ""], Rng]:
         """By inversion: the first choice whose cumulated probability passes a uniform number."""
-        uniform, chance = chance.uniform()
+        uniform, rng = rng.uniform()
         below = jnp.cumsum(jax.nn.softmax(self.logits)) <= uniform
-        return jnp.minimum(jnp.sum(below), self.logits.shape[-1] - 1).astype(jnp.int32), chance
+        return jnp.minimum(jnp.sum(below), self.logits.shape[-1] - 1).astype(jnp.int32), rng
 
     @property
     def mode(self) -> Int[Array, "*b"]:
@@ -114,12 +114,12 @@ class MultiCategorical:
         ends = [sum(self.choices[: i + 1]) for i in range(len(self.choices))]
         return [Categorical(self.logits[..., end - n : end]) for n, end in zip(self.choices, ends, strict=True)]
 
-    def sample(self, chance: Chance) -> tuple[Int[Array, "a"], Chance]:
+    def sample(self, rng: Rng) -> tuple[Int[Array, "a"], Rng]:
         actions = []
         for part in self.parts:
-            action, chance = part.sample(chance)
+            action, rng = part.sample(rng)
             actions.append(action)
-        return jnp.stack(actions), chance
+        return jnp.stack(actions), rng
 
     @property
     def mode(self) -> Int[Array, "*b a"]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..core.struct import static, struct
-from ..core.task import Picture
+from ..core.task import PackedImage
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -57,7 +57,7 @@ class Mlp:
 
 
 @struct
-class Patches:
+class PatchEncoder:
     """A picture as a few numbers: each patch through one matrix, then all of them through another.
 
     Patches do not overlap, so both steps are matrix products, which is what a CPU does best.
@@ -68,7 +68,7 @@ class Patches:
     edge: int = static()  # of a patch, in pixels
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, frame: tuple[int, int, int], size: int = 64, depth: int = 16) -> "Patches":
+    def init(cls, key: PRNGKeyArray, frame: tuple[int, int, int], size: int = 64, depth: int = 16) -> "PatchEncoder":
         height, width, channels = frame
         edge = patch_edge(frame)
         first, second = jax.random.split(key)
@@ -79,7 +79,7 @@ class Patches:
             edge,
         )
 
-    def __call__(self, frame: Picture) -> Float[Array, "*b e"]:
+    def __call__(self, frame: PackedImage) -> Float[Array, "*b e"]:
         *batch, height, width = frame.shape
         e = self.edge
         tiles = frame.reshape(-1, height // e, e, width // e, e).swapaxes(2, 3).reshape(-1, e * e)
@@ -91,7 +91,7 @@ class Patches:
 
 
 @struct
-class Convolutions:
+class CnnEncoder:
     """A picture as a few numbers, by three convolutions that each halve it or more: what an accelerator does best."""
 
     filters: tuple[Float[Array, "..."], ...]  # lines, columns, channels in and out
@@ -99,7 +99,7 @@ class Convolutions:
     joined: Linear
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, frame: tuple[int, int, int], size: int = 64) -> "Convolutions":
+    def init(cls, key: PRNGKeyArray, frame: tuple[int, int, int], size: int = 64) -> "CnnEncoder":
         height, width, channels = frame
         if min(height, width) < 16:
             raise ValueError(f"convolutions need a picture of at least 16 x 16 pixels, not {width} x {height}")
@@ -114,7 +114,7 @@ class Convolutions:
         joined = Linear.init(keys[-1], height * width * depth, size, 1.0)
         return cls(tuple(filters), tuple(jnp.zeros(out) for *_, out in LAYERS), joined)
 
-    def __call__(self, frame: Picture) -> Float[Array, "*b e"]:
+    def __call__(self, frame: PackedImage) -> Float[Array, "*b e"]:
         *batch, height, width = frame.shape
         channels = self.filters[0].shape[2]
         bytes_ = [(frame.reshape(-1, height, width) >> (8 * c)) & 0xFF for c in range(channels)]
@@ -129,8 +129,8 @@ class Convolutions:
 
 LAYERS = ((8, 4, 16), (4, 2, 32), (3, 1, 32))
 """Edge, stride and filters of each convolution."""
-Eyes = Patches | Convolutions
-EYES: dict[str, type[Patches] | type[Convolutions]] = {"patches": Patches, "convolutions": Convolutions}
+ImageEncoder = PatchEncoder | CnnEncoder
+IMAGE_ENCODERS: dict[str, type[PatchEncoder] | type[CnnEncoder]] = {"patches": PatchEncoder, "cnn": CnnEncoder}
 
 
 def patch_edge(frame: tuple[int, int, int]) -> int:
@@ -143,7 +143,7 @@ def patch_edge(frame: tuple[int, int, int]) -> int:
 
 
 @struct
-class Normaliser:
+class Normalizer:
     """Running mean and variance of what was seen, by the parallel form of Welford's method."""
 
     mean: Float[Array, "*d"]
@@ -151,21 +151,21 @@ class Normaliser:
     count: Float[Array, ""]
 
     @classmethod
-    def of(cls, *shape: int) -> "Normaliser":
+    def of(cls, *shape: int) -> "Normalizer":
         return cls(jnp.zeros(shape), jnp.ones(shape), jnp.float32(0.0))
 
-    def first(self, size: int) -> "Normaliser":
+    def leading(self, size: int) -> "Normalizer":
         """Of the first so many numbers only."""
-        return self if size == self.mean.shape[0] else Normaliser(self.mean[:size], self.variance[:size], self.count)
+        return self if size == self.mean.shape[0] else Normalizer(self.mean[:size], self.variance[:size], self.count)
 
     def __call__(self, x: Float[Array, "*b"]) -> Float[Array, "*b"]:
         return jnp.clip((x - self.mean) * jax.lax.rsqrt(self.variance + 1e-6), -10.0, 10.0)
 
-    def undone(self, x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    def denormalize(self, x: Float[Array, "*b"]) -> Float[Array, "*b"]:
         """What was seen before it was normalised, but for what was cut off."""
         return x * jnp.sqrt(self.variance + 1e-6) + self.mean
 
-    def seen(self, x: Float[Array, "..."], valid: Bool[Array, "..."], axis: str | None = None) -> "Normaliser":
+    def update(self, x: Float[Array, "..."], valid: Bool[Array, "..."], axis: str | None = None) -> "Normalizer":
         """What is known after also seeing the valid rows of `x`, on every device of the mesh axis."""
         weight = valid.astype(jnp.float32).reshape(valid.shape + (1,) * self.mean.ndim)
         over = tuple(range(valid.ndim))

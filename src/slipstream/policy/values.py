@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..core.rng import Chance
+from ..core.rng import Rng
+from ..core.spaces import ActionSpace, Discrete, MultiDiscrete
 from ..core.struct import static, struct
-from ..core.task import ActionSpace, Discrete, MultiDiscrete, Spec
-from .nets import Linear, Normaliser
+from ..core.task import ObstacleDistance, Spec
+from .nets import Linear, Normalizer
 
 JOINT = 64
 """Combinations up to this many are one choice; beyond, every component of an action has a head of its own."""
@@ -23,14 +24,14 @@ QUANTILES = 32
 
 
 @struct
-class Choices:
+class DiscreteActions:
     """How an action of several components is chosen: all at once, or each by a head of its own."""
 
     components: tuple[int, ...] = static()
     single: bool = static()  # whether an action is one number, and not an array of components
 
     @classmethod
-    def of(cls, space: ActionSpace) -> "Choices":
+    def of(cls, space: ActionSpace) -> "DiscreteActions":
         if isinstance(space, Discrete):
             return cls((space.choices,), True)
         assert isinstance(space, MultiDiscrete)
@@ -73,7 +74,7 @@ class Choices:
             rest = rest // size
         return jnp.stack(parts[::-1], -1).astype(jnp.int32)
 
-    def first(self, values: Float[Array, "... k h"], action: Int[Array, "..."]) -> Float[Array, "... k"]:
+    def leading(self, values: Float[Array, "... k h"], action: Int[Array, "..."]) -> Float[Array, "... k"]:
         """Of what every choice of the first head has, what an action has."""
         number = self.numbers(action)[0][..., None, None]
         return jnp.take_along_axis(self.split(values)[0], jnp.broadcast_to(number, (*values.shape[:-1], 1)), -1)[..., 0]
@@ -81,13 +82,13 @@ class Choices:
     def best(self, values: Float[Array, "... h"]) -> Int[Array, "..."]:
         return self.action([jnp.argmax(part, -1) for part in self.split(values)])
 
-    def random(self, chance: Chance) -> tuple[Int[Array, "..."], Chance]:
+    def random(self, rng: Rng) -> tuple[Int[Array, "..."], Rng]:
         """Any action, all alike."""
         parts = []
         for size in self.components:
-            part, chance = chance.integer(size)
+            part, rng = rng.integer(size)
             parts.append(part)
-        return parts[0] if self.single else jnp.stack(parts), chance
+        return parts[0] if self.single else jnp.stack(parts), rng
 
 
 @struct
@@ -102,7 +103,7 @@ class Torso:
 
     @classmethod
     def init(cls, key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...], norm: bool = False) -> "Torso":
-        count, width = spec.things
+        count, width = spec.entities
         keys = jax.random.split(key, 2 + len(hidden))
         gain = 2.0**0.5
         if not count:
@@ -116,7 +117,7 @@ class Torso:
         for part, out in zip(keys[2:], rest, strict=False):
             layers.append(Linear.init(part, size, out, gain))
             size = out
-        return cls(own, thing, tuple(layers), spec.things, norm)
+        return cls(own, thing, tuple(layers), spec.entities, norm)
 
     def __call__(self, x: Float[Array, "*b d"]) -> Float[Array, "*b f"]:
         count, width = self.things
@@ -132,24 +133,24 @@ class Torso:
         return features
 
     def _active(self, x: Array) -> Array:
-        return jax.nn.relu(normed(x) if self.norm else x)
+        return jax.nn.relu(layer_norm(x) if self.norm else x)
 
 
-def normed(x: Float[Array, "*b f"]) -> Float[Array, "*b f"]:
+def layer_norm(x: Float[Array, "*b f"]) -> Float[Array, "*b f"]:
     """Layer norm without weights of its own: those of the next layer do."""
     centred = x - jnp.mean(x, -1, keepdims=True)
     return centred * jax.lax.rsqrt(jnp.mean(centred * centred, -1, keepdims=True) + 1e-5)
 
 
 @struct
-class Noisy:
+class NoisyLinear:
     """A linear layer whose weights may tremble: exploration that is learned."""
 
     mean: Linear
     spread: Linear | None
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, inputs: int, outputs: int, noisy: float, gain: float = 1.0) -> "Noisy":
+    def init(cls, key: PRNGKeyArray, inputs: int, outputs: int, noisy: float, gain: float = 1.0) -> "NoisyLinear":
         spread = None
         if noisy:
             scale = noisy / math.sqrt(inputs)
@@ -160,24 +161,24 @@ class Noisy:
         if self.spread is None or noise is None:
             return self.mean(x)
         first, second = jax.random.split(noise)
-        inward = shaped(jax.random.normal(first, (self.mean.weight.shape[0], 1)))
-        outward = shaped(jax.random.normal(second, (self.mean.weight.shape[1],)))
+        inward = factorize_noise(jax.random.normal(first, (self.mean.weight.shape[0], 1)))
+        outward = factorize_noise(jax.random.normal(second, (self.mean.weight.shape[1],)))
         # All rows tremble alike, so the weights do, and it is one product.
         weight = self.mean.weight + self.spread.weight * (inward * outward)
         return Linear(weight, self.mean.bias + self.spread.bias * outward)(x)
 
 
-def shaped(noise: Array) -> Array:
+def factorize_noise(noise: Array) -> Array:
     """Factorised noise: sign and square root."""
     return jnp.sign(noise) * jnp.sqrt(jnp.abs(noise))
 
 
 @struct
-class Heads:
+class QHead:
     """From features to what each choice is worth, as `atoms` numbers each."""
 
-    advantage: Noisy
-    value: Noisy | None
+    advantage: NoisyLinear
+    value: NoisyLinear | None
     heads: tuple[int, ...] = static()
     atoms: int = static()
 
@@ -190,10 +191,10 @@ class Heads:
         atoms: int = 1,
         dueling: bool = False,
         noisy: float = 0.0,
-    ) -> "Heads":
+    ) -> "QHead":
         first, second = jax.random.split(key)
-        value = Noisy.init(second, size, len(heads) * atoms, noisy, 0.1) if dueling else None
-        return cls(Noisy.init(first, size, sum(heads) * atoms, noisy, 0.1), value, heads, atoms)
+        value = NoisyLinear.init(second, size, len(heads) * atoms, noisy, 0.1) if dueling else None
+        return cls(NoisyLinear.init(first, size, sum(heads) * atoms, noisy, 0.1), value, heads, atoms)
 
     def __call__(self, features: Float[Array, "*b f"], noise: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:
         keys = (None, None) if noise is None else jax.random.split(noise)
@@ -202,8 +203,8 @@ class Heads:
 
     def at(self, features: Float[Array, "*b f"], looks: Float[Array, "k f"]) -> Float[Array, "*b k h"]:
         """The same at shares of the distribution of returns, which are looked at like that."""
-        worth = None if self.value is None else through(self.value.mean, features, looks)
-        return self._joined(through(self.advantage.mean, features, looks), worth)[..., 0]
+        worth = None if self.value is None else quantile_linear(self.value.mean, features, looks)
+        return self._joined(quantile_linear(self.advantage.mean, features, looks), worth)[..., 0]
 
     def _joined(self, out: Array, worth: Array | None) -> Float[Array, "*b h a"]:
         out = out.reshape(*out.shape[:-1], sum(self.heads), self.atoms)
@@ -219,13 +220,13 @@ class Heads:
 
 
 @struct
-class Quantiles:
+class QuantileEmbedding:
     """How features look at a share of the distribution of returns: by cosines of it."""
 
     cosines: Linear
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, size: int) -> "Quantiles":
+    def init(cls, key: PRNGKeyArray, size: int) -> "QuantileEmbedding":
         return cls(Linear.init(key, COSINES, size, 2.0**0.5))
 
     def __call__(self, shares: Float[Array, "k"]) -> Float[Array, "k f"]:
@@ -234,19 +235,21 @@ class Quantiles:
         return jax.nn.relu(self.cosines(waves.astype(self.cosines.weight.dtype)))
 
 
-def through(layer: Linear, features: Float[Array, "*b f"], looks: Float[Array, "k f"]) -> Float[Array, "*b k o"]:
+def quantile_linear(
+    layer: Linear, features: Float[Array, "*b f"], looks: Float[Array, "k f"]
+) -> Float[Array, "*b k o"]:
     """Features, looked at in several ways, through a layer: as one product, since all rows are looked at alike."""
     weight = looks.T[:, :, None] * layer.weight[:, None, :]
     out = features @ weight.reshape(features.shape[-1], -1)
     return out.reshape(*out.shape[:-1], *weight.shape[1:]) + layer.bias
 
 
-def spread_shares(key: PRNGKeyArray, count: int) -> Float[Array, "k"]:
+def stratified_taus(key: PRNGKeyArray, count: int) -> Float[Array, "k"]:
     """Shares of a distribution to look at, one in each of `count` equal parts."""
     return (jnp.arange(count) + jax.random.uniform(key, (count,))) / count
 
 
-def middles(count: int) -> Float[Array, "k"]:
+def tau_midpoints(count: int) -> Float[Array, "k"]:
     """The middles of `count` equal parts of a distribution."""
     return (jnp.arange(count) + 0.5) / count
 
@@ -269,28 +272,28 @@ class Risk:
         return jnp.clip(part * count - jnp.arange(count), 0.0, 1.0) / (part * count)
 
 
-def telling(task: Any) -> Any:
-    """The task, which must say how near things are."""
-    if not hasattr(task, "nearness"):
-        raise ValueError("this task does not say how near things are; set learner.adaptive to 0")
-    return task
+def require_distance(spec: Spec) -> ObstacleDistance:
+    """How to read the distance to the nearest obstacle off an observation, if the task says so."""
+    if spec.obstacle_distance is None:
+        raise ValueError("this task does not observe how near obstacles are; set learner.cvar-distance to 0")
+    return spec.obstacle_distance
 
 
 @struct
 class QPolicy:
     """What every choice is worth; the best one is taken."""
 
-    normaliser: Normaliser
+    normalizer: Normalizer
     torso: Torso
-    heads: Heads
-    choices: Choices
+    heads: QHead
+    choices: DiscreteActions
     support: Float[Array, "atoms"]  # returns that the atoms of a distribution stand for; one 1 without a distribution
 
     @property
-    def weights(self) -> Any:
+    def params(self) -> Any:
         return self.torso, self.heads
 
-    def having(self, weights: Any) -> "QPolicy":
+    def with_params(self, weights: Any) -> "QPolicy":
         return replace(self, torso=weights[0], heads=weights[1])
 
     def raw(self, observation: Array, noise: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:
@@ -305,15 +308,15 @@ class QPolicy:
     def start(self) -> None:
         """No memory."""
 
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
-        return self.choices.best(self.values(self.raw(self.normaliser(observation)))), memory
+    def act(self, observation: Array, memory: None = None, image_features: Any = None) -> tuple[Array, None]:
+        return self.choices.best(self.values(self.raw(self.normalizer(observation)))), memory
 
-    def returns(self, observation: Array, action: Array) -> Float[Array, "*b k"] | None:
+    def return_quantiles(self, observation: Array, action: Array) -> Float[Array, "*b k"] | None:
         """Quantiles of the returns expected of an action, the lowest first; of several heads, the first one's."""
         if self.support.shape[0] == 1:
             return None
-        raw = self.choices.first(jnp.moveaxis(self.raw(self.normaliser(observation)), -2, -1), action)
-        below = jnp.cumsum(jax.nn.softmax(raw), -1)[..., None, :] < middles(QUANTILES)[:, None]
+        raw = self.choices.leading(jnp.moveaxis(self.raw(self.normalizer(observation)), -2, -1), action)
+        below = jnp.cumsum(jax.nn.softmax(raw), -1)[..., None, :] < tau_midpoints(QUANTILES)[:, None]
         return jnp.asarray(self.support)[jnp.minimum(jnp.sum(below, -1), self.support.shape[0] - 1)]
 
 
@@ -321,20 +324,20 @@ class QPolicy:
 class IqnPolicy:
     """What every choice is worth at any share of the distribution of its returns."""
 
-    normaliser: Normaliser
+    normalizer: Normalizer
     torso: Torso
-    quantiles: Quantiles
-    heads: Heads
-    choices: Choices
+    quantiles: QuantileEmbedding
+    heads: QHead
+    choices: DiscreteActions
     risk: Risk
-    task: Any = static()  # says how near things are, for a risk that adapts
-    looks: int = static()  # shares looked at to act
+    obstacle_distance: ObstacleDistance | None = static()  # for a risk that adapts
+    eval_quantiles: int = static()  # used to act
 
     @property
-    def weights(self) -> Any:
+    def params(self) -> Any:
         return self.torso, self.quantiles, self.heads
 
-    def having(self, weights: Any) -> "IqnPolicy":
+    def with_params(self, weights: Any) -> "IqnPolicy":
         return replace(self, torso=weights[0], quantiles=weights[1], heads=weights[2])
 
     def raw(self, observation: Array, shares: Float[Array, "k"]) -> Float[Array, "*b k h"]:
@@ -343,35 +346,37 @@ class IqnPolicy:
 
     def values(self, observation: Array) -> Float[Array, "*b h"]:
         """Of observations as they are, the mean over the part of the distribution that counts."""
-        near = self.task.nearness(observation) if self.risk.adaptive else None
-        weights = self.risk.weights(near, observation.shape[:-1], self.looks)
-        return jnp.sum(self.raw(self.normaliser(observation), middles(self.looks)) * weights[..., None], -2)
+        near = self.obstacle_distance(observation) if self.obstacle_distance else None
+        weights = self.risk.weights(near, observation.shape[:-1], self.eval_quantiles)
+        return jnp.sum(
+            self.raw(self.normalizer(observation), tau_midpoints(self.eval_quantiles)) * weights[..., None], -2
+        )
 
     def start(self) -> None:
         """No memory."""
 
-    def act(self, observation: Array, memory: None = None, sight: Any = None) -> tuple[Array, None]:
+    def act(self, observation: Array, memory: None = None, image_features: Any = None) -> tuple[Array, None]:
         return self.choices.best(self.values(observation)), memory
 
-    def returns(self, observation: Array, action: Array) -> Float[Array, "*b k"]:
+    def return_quantiles(self, observation: Array, action: Array) -> Float[Array, "*b k"]:
         """Quantiles of the returns expected of an action, the lowest first; of several heads, the first one's."""
-        return self.choices.first(self.raw(self.normaliser(observation), middles(QUANTILES)), action)
+        return self.choices.leading(self.raw(self.normalizer(observation), tau_midpoints(QUANTILES)), action)
 
 
-def seen(policy: Any, spec: Spec, observation: Array, valid: Array, axis: str | None) -> Any:
+def update_normalizer(policy: Any, spec: Spec, observation: Array, valid: Array, axis: str | None) -> Any:
     """The policy, once its normaliser has seen those rows too.
 
     Things stay as they are: a place without one is all zeros, and means over such places say nothing.
     """
-    old, rest = policy.normaliser, math.prod(spec.things)
-    new = old.seen(observation, valid, axis)
+    old, rest = policy.normalizer, math.prod(spec.entities)
+    new = old.update(observation, valid, axis)
     if rest:
         kept = lambda a, b: jnp.concatenate([a[:-rest], b[-rest:]])  # noqa: E731
         new = replace(new, mean=kept(new.mean, old.mean), variance=kept(new.variance, old.variance))
-    return replace(policy, normaliser=new)
+    return replace(policy, normalizer=new)
 
 
-def in_precision(tree: Any, precision: str) -> Any:
+def cast_to(tree: Any, precision: str) -> Any:
     """Weights and inputs as the device computes with them; what is kept stays float32."""
     if precision == "auto":
         precision = "float32" if jax.default_backend() == "cpu" else "bfloat16"

@@ -13,11 +13,11 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 40
 INK, FAINT, ACCENT, SECOND = "#334155", "#e2e8f0", "#2563eb", "#ea580c"
 SPEEDS = ((0.0, (37, 99, 235)), (0.35, (14, 165, 160)), (0.65, (234, 179, 8)), (1.0, (220, 38, 38)))
 """The colours of slow to fast."""
-COLOURS = (ACCENT, SECOND, "#16a34a", "#9333ea", "#0891b2", "#db2777", "#65a30d", "#475569", "#b45309")
+COLORS = (ACCENT, SECOND, "#16a34a", "#9333ea", "#0891b2", "#db2777", "#65a30d", "#475569", "#b45309")
 """Of the curves in a chart."""
 
 
-def colour_of(share: float) -> tuple[int, int, int]:
+def color_of(share: float) -> tuple[int, int, int]:
     """Blue for 0, by green and yellow to red for 1."""
     share = min(max(share, 0.0), 1.0)
     for (low, a), (high, b) in pairwise(SPEEDS):
@@ -136,9 +136,9 @@ def lines(
         lower = [(x, y - around.get(x, 0.0)) for x, y in reversed(first)]
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in upper + lower)
         axes.parts.append(f'<polygon points="{path}" fill="{ACCENT}" opacity="0.15"/>')
-    for curve, colour in zip(points.values(), cycle(COLOURS), strict=False):
+    for curve, color in zip(points.values(), cycle(COLORS), strict=False):
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in curve)
-        axes.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        axes.parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
     if len(points) > 1:
         axes.parts.append(legend(list(points)))
     return axes.svg()
@@ -149,9 +149,9 @@ def legend(names: list[str]) -> str:
     wide, tall = 8 * max(map(len, names)) + 34, 16 * len(names) + 8
     left, top = WIDTH - RIGHT - wide - 6, HEIGHT - BOTTOM - tall - 6
     parts = [f'<rect x="{left}" y="{top}" width="{wide}" height="{tall}" rx="4" fill="#fff" opacity="0.8"/>']
-    for k, (name, colour) in enumerate(zip(names, cycle(COLOURS), strict=False)):
+    for k, (name, color) in enumerate(zip(names, cycle(COLORS), strict=False)):
         y = top + 16 * k + 12
-        parts.append(f'<line x1="{left + 6}" x2="{left + 22}" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="3"/>')
+        parts.append(f'<line x1="{left + 6}" x2="{left + 22}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="3"/>')
         parts.append(f'<text x="{left + 28}" y="{y + 4}" class="tick">{escape(name)}</text>')
     return "".join(parts)
 
@@ -181,15 +181,15 @@ def histogram(values: np.ndarray, x_name: str, y_name: str, bins: int = 30) -> s
 
 def shares(parts: dict[str, float]) -> str:
     """One bar, divided."""
-    colours = (ACCENT, "#14b8a6", "#eab308", SECOND, "#9333ea")
+    colors = (ACCENT, "#14b8a6", "#eab308", SECOND, "#9333ea")
     body, x = [], 0.0
-    for share, colour in zip(parts.values(), colours, strict=False):
+    for share, color in zip(parts.values(), colors, strict=False):
         width = max(share, 0.0) * WIDTH
-        body.append(f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="34" fill="{colour}"/>')
+        body.append(f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="34" fill="{color}"/>')
         x += width
-    for i, ((name, share), colour) in enumerate(zip(parts.items(), colours, strict=False)):
+    for i, ((name, share), color) in enumerate(zip(parts.items(), colors, strict=False)):
         left = 140 * i
-        body.append(f'<rect x="{left}" y="46" width="11" height="11" fill="{colour}"/>')
+        body.append(f'<rect x="{left}" y="46" width="11" height="11" fill="{color}"/>')
         body.append(f'<text x="{left + 16}" y="56" class="tick">{escape(name)} {100 * share:.1f} %</text>')
     return svg("".join(body), WIDTH, 64)
 
@@ -209,7 +209,7 @@ def track(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: 
     for path, speed in paths:
         step = 3
         for i in range(0, len(path) - step, step):
-            red, green, blue = colour_of(float(speed[i]) / fastest)
+            red, green, blue = color_of(float(speed[i]) / fastest)
             body.append(
                 f'<polyline points="{at(*path[i, :2])} {at(*path[i + step, :2])}" '
                 f'stroke="rgb({red},{green},{blue})" stroke-width="1.6" stroke-opacity="0.75"/>'
@@ -221,7 +221,7 @@ def track(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: 
         tx, ty = at(x + dx * 1.35 - cos * 0.3, y + dy * 1.35 - sin * 0.3).split(",")
         body.append(f'<text x="{tx}" y="{ty}" class="name mid">{number} ({z:.1f} m)</text>')
     for i in range(60):
-        red, green, blue = colour_of(i / 59)
+        red, green, blue = color_of(i / 59)
         body.append(
             f'<rect x="{10 + 2 * i}" y="{height - 18:.1f}" width="2.2" height="8" fill="rgb({red},{green},{blue})"/>'
         )

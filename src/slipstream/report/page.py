@@ -10,17 +10,12 @@ import jinja2
 from markupsafe import Markup
 
 from .. import __version__
-from ..evaluate.episode import Episode, figures_of
-from ..runs.run import Run, finite, write_text
-from ..tasks.gymnax import report as classic
-from ..tasks.gymnax.task import Gymnax
-from ..tasks.marine import Marine
-from ..tasks.marine import report as marine
-from ..tasks.racing import report as race
-from ..tasks.survey import Survey
-from ..tasks.survey import report as survey
+from ..evaluate.episode import load_episodes, load_metrics
+from ..runs.files import write_text
+from ..runs.run import Run
 from . import charts, parity
-from .text import Words
+from .text import ReportText
+from .video import report_module
 
 STYLE = """:root{color-scheme:light}
 body{font:15px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;color:#1e293b;background:#f1f5f9;margin:0}
@@ -64,7 +59,7 @@ TEMPLATE = """<!doctype html>
 <div>{{ share }}<p>{{ rate_text }}</p></div></div></section>
 <section><h2>Settings</h2><details><summary>experiment.json</summary><pre>{{ settings }}</pre></details>
 <p>Do it again: <code>slipstream train --resume --run {{ folder }}</code> goes on from the last checkpoint,
-<code>slipstream evaluate {{ folder }} --episodes 512</code> scores it.</p>
+<code>slipstream evaluate {{ folder }} --worlds 512</code> scores it.</p>
 <p class="note">Slipstream {{ version }}, JAX {{ jax }}.</p></section>
 </main></body></html>
 """
@@ -84,17 +79,18 @@ def page(run: Run) -> str:
     last = metrics[-1] if metrics else {}
     summary = summaries.get("fast") or next(iter(summaries.values()), {})
     profile = run.profile
-    figures = figures_of(run, "fast") if "fast" in summaries else {}
-    episodes = [Episode.load(path) for path in sorted(run.episodes("fast").glob("[0-9]*.npz"))]
-    told: Any = {Survey: survey, Marine: marine, Gymnax: classic}.get(type(experiment.task), race)
-    words: Words = told.words(experiment.task)
+    shown_plant = "fast" if "fast" in summaries else next(iter(summaries), None)
+    episode_metrics = load_metrics(run, shown_plant) if shown_plant else {}
+    episodes = load_episodes(run, shown_plant) if shown_plant else []
+    module = report_module(experiment.task)
+    words = module.text(experiment.task)
     million = [row["step"] / 1e6 for row in metrics]
     environment = jinja2.Environment(autoescape=True)
     safe = {
         name: Markup(chart)
         for name, chart in {
             "success_curve": curve(metrics, million, "success", "share of episodes that succeed", (0.0, 1.0)),
-            "reward_curve": curve(metrics, million, "reward", "reward a step"),
+            "reward_curve": curve(metrics, million, "step_reward", "reward a step"),
             "speed_curve": curve(metrics, million, "steps_per_second", "steps a second", skip=2),
             "share": charts.shares(profile["share"]) if profile and profile["share"] else "",
         }.items()
@@ -109,7 +105,7 @@ def page(run: Run) -> str:
         steps=charts.label(last.get("step", 0) * experiment.task.spec.agents),
         wall=minutes(last.get("seconds", 0.0)),
         tiles=tiles(summary, last, words),
-        sections=[*told.sections(experiment.task, episodes, figures), *parity.sections(run)],
+        sections=[*module.sections(experiment.task, episodes, episode_metrics), *parity.sections(run)],
         summary=summary,
         baselines=summary.get("baselines") or {},
         baseline_keys=list(next(iter((summary.get("baselines") or {}).values()), {})),
@@ -127,7 +123,7 @@ def page(run: Run) -> str:
     )
 
 
-def titled(name: str, words: Words) -> tuple[str, str]:
+def titled(name: str, words: ReportText) -> tuple[str, str]:
     """What stands over and under a film."""
     if name.startswith("parity-"):
         other = name.removeprefix("parity-")
@@ -145,7 +141,7 @@ def curve(
     skip: int = 0,
 ) -> str:
     values = [row.get(name) for row in metrics]
-    spread = [row.get(f"{name}_spread") for row in metrics]
+    spread = [row.get(f"{name}_std") for row in metrics]
     band = (million[skip:], spread[skip:]) if any(s is not None for s in spread) else None
     return charts.lines({name: (million[skip:], values[skip:])}, "million steps", words, y_range, band)
 
@@ -159,15 +155,16 @@ def rate_text(profile: dict[str, Any] | None) -> str:
     )
 
 
-def tiles(summary: dict[str, Any], last: dict[str, Any], words: Words) -> list[tuple[str, str]]:
+def tiles(summary: dict[str, Any], last: dict[str, Any], words: ReportText) -> list[tuple[str, str]]:
     """The figures one wants first."""
     found = []
     if summary:
-        count = summary["episodes"] * summary.get("agents", 1)
-        found.append(
-            (f"{100 * summary['success_rate']:.1f} %", f"of {count:,} unseen {words.attempts} {words.success}")
-        )
-    for key, (form, text) in words.tiles.items():
+        if summary.get("success_rate") is not None:
+            rate = f"{100 * summary['success_rate']:.1f} %"
+            found.append((rate, f"of {summary['episodes']:,} unseen {words.attempts} {words.success}"))
+        else:
+            found.append((f"{summary['return_mean']:.4g}", f"mean return of {summary['episodes']:,} unseen episodes"))
+    for key, (form, text) in (words.tiles or own_tiles(summary)).items():
         if summary.get(key) is not None:
             found.append((form.format(summary[key]), text))
     if last:
@@ -177,6 +174,12 @@ def tiles(summary: dict[str, Any], last: dict[str, Any], words: Words) -> list[t
     return found
 
 
+def own_tiles(summary: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """The first means of a task that does not say what is to be shown first."""
+    means = [key for key, value in summary.items() if key.endswith("_mean") and isinstance(value, float)]
+    return {key: ("{:.4g}", f"mean {key.removesuffix('_mean').replace('_', ' ')}") for key in means[:3]}
+
+
 def minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s" if seconds >= 60 else f"{seconds:.0f} s"
 
@@ -184,7 +187,6 @@ def minutes(seconds: float) -> str:
 def shown(value: Any) -> str:
     if isinstance(value, list):
         return " to ".join(map(shown, value))
-    value = finite(value)
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,6 +1,5 @@
 """Trees on disk: safetensors and a manifest, streamed aside and renamed, checked before they are used."""
 
-import contextlib
 import errno
 import hashlib
 import itertools
@@ -17,6 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError, safe_open
+
+from .files import json_text, sync_folder, write_whole
 
 FORMAT = 1
 WEIGHTS, MANIFEST = "state.safetensors", "manifest.json"
@@ -40,7 +41,7 @@ def is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def plain(leaf: Any) -> np.ndarray:
+def to_numpy(leaf: Any) -> np.ndarray:
     """A leaf as it is stored; generator keys by their words."""
     return np.asarray(jax.device_get(jax.random.key_data(leaf) if is_key(leaf) else leaf))
 
@@ -48,13 +49,13 @@ def plain(leaf: Any) -> np.ndarray:
 def pieces(leaf: Any) -> Iterator[np.ndarray]:
     """A leaf in the order of its numbers, a piece after the other: the host never holds a large one a second time."""
     if not isinstance(leaf, jax.Array) or is_key(leaf) or leaf.is_fully_replicated:
-        yield plain(leaf)
+        yield to_numpy(leaf)
         return
     shards = sorted(leaf.addressable_shards, key=lambda shard: shard.index[0].start or 0)
     if all(part == slice(None) for shard in shards for part in shard.index[1:]):
         yield from (np.asarray(shard.data) for shard in shards)
     else:  # split by another axis than the first, as with several seeds
-        yield from (plain(leaf[row]) for row in range(leaf.shape[0]))
+        yield from (to_numpy(leaf[row]) for row in range(leaf.shape[0]))
 
 
 def header(leaves: dict[str, Any]) -> bytes:
@@ -88,7 +89,7 @@ def write(folder: Path, tree: Any, **facts: Any) -> None:
             file.flush()
             os.fsync(file.fileno())
         manifest = {"format": FORMAT, "sha256": digest.hexdigest(), "bytes": size, **facts}
-        write_whole(aside / MANIFEST, json.dumps(manifest, indent=1).encode())
+        write_whole(aside / MANIFEST, json_text(manifest).encode())
         sync_folder(aside)
         if folder.exists():
             shutil.rmtree(folder)
@@ -98,31 +99,6 @@ def write(folder: Path, tree: Any, **facts: Any) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise CheckpointError(f"could not write {folder}: {reason}. Earlier checkpoints are untouched.") from error
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """All of a file or nothing, even if the power fails."""
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        with open(aside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-        sync_folder(path.parent)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last; where folders cannot be synced, as on Windows, this does nothing."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def manifest(folder: Path) -> dict[str, Any]:

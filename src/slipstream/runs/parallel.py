@@ -32,7 +32,7 @@ class Job:
     process: BaseProcess
 
 
-def side_by_side(
+def run_parallel(
     folders: list[Path], work: Work, jobs: int, watch: Callable[[int, list[tuple[Path, int]]], None]
 ) -> list[Path]:
     """Do the work for every folder, so many at a time; those that failed come back.
@@ -46,7 +46,7 @@ def side_by_side(
             for slot in range(jobs):
                 if waiting and slot not in slots:
                     folder = waiting.pop(0)
-                    process = context.Process(target=alone, args=(slot, jobs, folder, work))
+                    process = context.Process(target=worker, args=(slot, jobs, folder, work))
                     process.start()
                     slots[slot] = Job(folder, process)
             time.sleep(PAUSE)
@@ -69,7 +69,7 @@ def steps_of(folder: Path) -> int:
     return next((row["step"] for row in reversed(Run(folder).metrics)), 0)
 
 
-def alone(slot: int, jobs: int, folder: Path, work: Work) -> None:
+def worker(slot: int, jobs: int, folder: Path, work: Work) -> None:
     """In a process of its own: the work, on the cores of this slot, with its words in a file."""
     if hasattr(os, "sched_setaffinity"):
         mine = sorted(os.sched_getaffinity(0))
@@ -83,7 +83,7 @@ def alone(slot: int, jobs: int, folder: Path, work: Work) -> None:
         sys.exit(work(folder))
 
 
-def most() -> int:
+def default_jobs() -> int:
     """How many runs of one device each this machine takes at once: on a CPU, one for every core."""
     import jax
 

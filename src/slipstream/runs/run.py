@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import os
 import re
 import shutil
@@ -12,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import checkpoint, tensorboard
+from ..core.errors import suggest
 from ..experiment.experiment import Experiment
-from ..core.errors import nearest
+from . import checkpoint, tensorboard
+from .files import json_safe, json_text, write_text
 
 
 class RunError(Exception):
@@ -37,7 +37,7 @@ class Run:
             raise RunError(f"{folder} exists and is not empty; choose another --run folder")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_text(run._file("experiment.json"), json.dumps(experiment.as_dict(), indent=1) + "\n")
+            write_text(run._file("experiment.json"), json_text(experiment.as_dict()))
         except OSError as error:
             raise RunError(f"cannot write to {folder}: {error.strerror}") from error
         return run
@@ -47,7 +47,7 @@ class Run:
         """A run that exists."""
         if not (folder / "experiment.json").is_file():
             beside = [path.name for path in folder.parent.glob("*") if (path / "experiment.json").is_file()]
-            raise RunError(f"{folder} is not a run: it has no experiment.json{nearest(folder.name, beside)}")
+            raise RunError(f"{folder} is not a run: it has no experiment.json{suggest(folder.name, beside)}")
         return cls(folder)
 
     def _file(self, name: str) -> Path:
@@ -97,7 +97,7 @@ class Run:
                 continue
         return [row for row in rows if isinstance(row, dict) and "step" in row]
 
-    def keep_metrics(self, step: int) -> None:
+    def truncate_metrics(self, step: int) -> None:
         """Forget what came after `step`: a resumed training writes it again."""
         kept = [row for row in self.metrics if row["step"] <= step]
         write_text(self._file("metrics.jsonl"), "".join(json.dumps(row) + "\n" for row in kept))
@@ -108,7 +108,7 @@ class Run:
 
     def log(self, row: dict[str, Any]) -> None:
         """One line of metrics, and the same for TensorBoard."""
-        row = {name: finite(value) for name, value in row.items()}
+        row = json_safe(row)
         try:
             with open(self._file("metrics.jsonl"), "a") as file:
                 file.write(json.dumps(row) + "\n")
@@ -134,7 +134,7 @@ class Run:
         checkpoint.write(self._checkpoint(step), train, step=step, **facts)
         best = self.best_step
         if keep is not None:
-            for old in self.steps[: -keep or None]:
+            for old in self.checkpoint_steps[: -keep or None]:
                 if old not in (best, step):
                     shutil.rmtree(self._checkpoint(old), ignore_errors=True)
 
@@ -142,33 +142,33 @@ class Run:
         return self._file("checkpoints") / f"{step:012d}"
 
     @property
-    def steps(self) -> list[int]:
+    def checkpoint_steps(self) -> list[int]:
         """Of the checkpoints there are, in order."""
         folders = self._file("checkpoints").glob("*")
         return sorted(int(path.name) for path in folders if re.fullmatch(r"\d{12}", path.name))
 
     @property
     def best_step(self) -> int | None:
-        """Of the checkpoint with the highest skill among those that have one; None if none has."""
-        skills = {}
-        for step in self.steps:
+        """Of the checkpoint with the highest selection metric among those that have one; None if none has."""
+        values = {}
+        for step in self.checkpoint_steps:
             with contextlib.suppress(checkpoint.CheckpointError):
-                skill = checkpoint.manifest(self._checkpoint(step)).get("skill")
-                if isinstance(skill, int | float):
-                    skills[step] = skill
-        return max(skills, key=lambda step: (skills[step], step), default=None)
+                value = checkpoint.manifest(self._checkpoint(step)).get("selection_metric")
+                if isinstance(value, int | float):
+                    values[step] = value
+        return max(values, key=lambda step: (values[step], step), default=None)
 
     def load(self, like: Any, which: str | int = "last", prefix: str = "") -> tuple[int, Any]:
         """A stored tree: of the `last` or `best` checkpoint, or of a step."""
-        if not self.steps:
+        if not self.checkpoint_steps:
             raise RunError(f"{self.folder} has no checkpoint yet; train it first")
-        named = {"last": self.steps[-1], "best": self.best_step or self.steps[-1]}
+        named = {"last": self.checkpoint_steps[-1], "best": self.best_step or self.checkpoint_steps[-1]}
         if isinstance(which, str) and which.isdigit():
             which = int(which)
         step = named.get(which, which) if isinstance(which, str) else which
-        if step not in self.steps:
-            known = ["average", "last", "best", *map(str, self.steps)]
-            raise RunError(f"there is no checkpoint '{which}'{nearest(str(which), known)}")
+        if step not in self.checkpoint_steps:
+            known = ["average", "last", "best", *map(str, self.checkpoint_steps)]
+            raise RunError(f"there is no checkpoint '{which}'{suggest(str(which), known)}")
         assert isinstance(step, int)
         return step, checkpoint.read(self._checkpoint(step), like, prefix)
 
@@ -187,7 +187,7 @@ class Run:
     def load_newest(self, like: Any) -> tuple[int, Any, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with those after it."""
         complaints: list[str] = []
-        for step in reversed(self.steps):
+        for step in reversed(self.checkpoint_steps):
             try:
                 return *self.load(like, step), complaints
             except checkpoint.CheckpointError as error:
@@ -195,7 +195,7 @@ class Run:
         raise RunError("\n".join([f"{self.folder} has no usable checkpoint", *complaints]))
 
     def facts(self, step: int) -> dict[str, Any]:
-        """What was stored beside a checkpoint: `seconds` of training behind it, its `skill`, its `devices`."""
+        """What was stored beside a checkpoint: `seconds` of training behind it, its `selection_metric`, its `devices`."""
         return checkpoint.manifest(self._checkpoint(step))
 
     # What comes after training
@@ -212,7 +212,7 @@ class Run:
             raise RunError(f"{path} is damaged; remove it") from error
 
     def write_profile(self, profile: dict[str, Any]) -> None:
-        write_text(self._file("profile.json"), json.dumps(profile, indent=1) + "\n")
+        write_text(self._file("profile.json"), json_text(profile))
 
     def episodes(self, plant: str) -> Path:
         return self._file("episodes") / plant
@@ -236,11 +236,6 @@ class Run:
         return self._file("report.html")
 
 
-def write_text(path: Path, text: str) -> None:
-    """All of the text or nothing."""
-    checkpoint.write_whole(path, text.encode())
-
-
 def lock(file: Any) -> None:
     """Lock an open file for this process alone, or raise OSError."""
     try:
@@ -251,8 +246,3 @@ def lock(file: Any) -> None:
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
         return
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def finite(value: Any) -> Any:
-    """JSON has no NaN: what does not exist is null."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

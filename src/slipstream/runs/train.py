@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..core import device
-from ..core.task import Growing
+from ..core.task import CurriculumTask
 from ..experiment.experiment import Experiment
-from ..learn.rollout import Tally
 from ..learn.compiled import Trainer
-from .run import Run
+from ..learn.rollout import EpisodeStats
 from .profile import Looks
+from .run import Run
 
 KEEP = 2
 """Checkpoints that stay besides the best."""
@@ -35,7 +35,7 @@ class TrainingError(Exception):
 
 
 @dataclass(frozen=True)
-class Look:
+class TrainingStatus:
     """What the host sees between two chunks."""
 
     step: int
@@ -60,7 +60,7 @@ def updates_of(experiment: Experiment[Any, Any], chunk_length: int = CHUNK) -> t
 
 def steps_of(experiment: Experiment[Any, Any]) -> int:
     """Steps of the whole training."""
-    return updates_of(experiment)[0] * experiment.learner.samples
+    return updates_of(experiment)[0] * experiment.learner.steps_per_update
 
 
 def trainer_of(experiment: Experiment[Any, Any], chunk_length: int = CHUNK, elsewhere: bool = False) -> Trainer:
@@ -91,11 +91,11 @@ def devices_for(experiment: Experiment[Any, Any], elsewhere: bool = False) -> in
 def train(
     run: Run,
     resume: bool = False,
-    watch: Callable[[Look], None] = lambda look: None,
+    watch: Callable[[TrainingStatus], None] = lambda look: None,
     say: Callable[[str], None] = lambda text: None,
     save_seconds: float = 20.0,
     stop: Callable[[], bool] = lambda: False,
-) -> Look:
+) -> TrainingStatus:
     """Train to the end of the experiment's steps, or until `stop` says so.
 
     Whatever happens, the newest checkpoint is whole, and going on from it gives bit for bit the training
@@ -108,17 +108,17 @@ def train(
 def _train(
     run: Run,
     resume: bool,
-    watch: Callable[[Look], None],
+    watch: Callable[[TrainingStatus], None],
     say: Callable[[str], None],
     save_seconds: float,
     stop: Callable[[], bool],
-) -> Look:
+) -> TrainingStatus:
     began = time.perf_counter()
     experiment = run.experiment
     trainer = trainer_of(experiment, elsewhere=resume)
-    chunk_steps = trainer.chunk_length * experiment.learner.samples
-    total = trainer.updates * experiment.learner.samples
-    if resume and run.steps and run.steps[-1] >= total:
+    chunk_steps = trainer.chunk_length * experiment.learner.steps_per_update
+    total = trainer.updates * experiment.learner.steps_per_update
+    if resume and run.checkpoint_steps and run.checkpoint_steps[-1] >= total:
         return finished(run, total)
     check_memory(trainer)
     say("compiling")
@@ -126,7 +126,7 @@ def _train(
     say(f"compiled in {chunk.seconds:.1f} s for {trainer.mesh.size} device(s), {chunk.memory / 1e6:.0f} MB each")
     refuse_more(chunk.memory * trainer.mesh.size, "it and what it computes on the way take")
     step, before = 0, 0.0
-    if resume and run.steps:
+    if resume and run.checkpoint_steps:
         step, state, complaints = run.load_newest(trainer.shape)
         for complaint in complaints:
             say(complaint)
@@ -135,20 +135,20 @@ def _train(
         before = float(facts.get("seconds", 0.0))
         say(f"going on from step {step:,}{other_devices(facts.get('devices'), trainer.mesh.size)}")
     else:
-        state = begun(trainer, experiment)
-    run.keep_metrics(step)
+        state = initial_state(trainer, experiment)
+    run.truncate_metrics(step)
 
     first = first_step = saved = saved_step = None
     pause, chunk_seconds = save_seconds, 0.0
     looks = Looks(chunk.program.as_text())
-    spent, skill = time.process_time(), Skill(experiment.task, step / total)
-    look = Look(step, total, before, 0.0, {})
+    spent, selection = time.process_time(), SelectionMetric(experiment.task, step / total)
+    look = TrainingStatus(step, total, before, 0.0, {})
     while step < total:
         started = time.perf_counter()
-        state, metrics, tally = chunk(state)
+        state, metrics, stats = chunk(state)
         if first is not None:
             looks.take(chunk_seconds)
-        metrics, tally = jax.device_get((metrics, tally))
+        metrics, stats = jax.device_get((metrics, stats))
         step += chunk_steps
         now = time.perf_counter()
         if first is None:
@@ -157,24 +157,24 @@ def _train(
         rate = (step - first_step) / (now - first) if now > first and first_step is not None else 0.0
         seconds = before + now - began
         refuse_nan(metrics, step, run)
-        skill = skill.counting(tally)
-        metrics = readable(metrics, tally, experiment.seeds)
-        look = Look(step, total, seconds, rate, metrics)
+        selection = selection.counting(stats)
+        metrics = to_scalars(metrics, stats, experiment.seeds)
+        look = TrainingStatus(step, total, seconds, rate, metrics)
         run.log({"step": step, "seconds": round(seconds, 3), "steps_per_second": round(rate, 1), **metrics})
         watch(look)
         done, stopped = step >= total, stop()
         if done or stopped or now - (saved or now) >= pause:
-            facts = {"seconds": seconds, "skill": skill.value(metrics), "devices": trainer.mesh.size}
+            facts = {"seconds": seconds, "selection_metric": selection.value(metrics), "devices": trainer.mesh.size}
             run.save(step, state, keep=KEEP, **facts)
-            skill = Skill(experiment.task, step / total)
+            selection = SelectionMetric(experiment.task, step / total)
             saved, saved_step = time.perf_counter(), step
             # A large replay takes a while to store: a few hundredths of the time go into that, and at most minutes are
             # lost in a crash.
             pause = max(save_seconds, min(30.0 * (saved - now), 15.0 * save_seconds))
         if stopped:
             break
-    if saved_step is None and not run.steps:
-        run.save(step, state, keep=KEEP, seconds=look.seconds, skill=None, devices=trainer.mesh.size)
+    if saved_step is None and not run.checkpoint_steps:
+        run.save(step, state, keep=KEEP, seconds=look.seconds, selection_metric=None, devices=trainer.mesh.size)
     if first_step is not None and step > first_step:
         samples = (step - first_step) * experiment.task.spec.agents * experiment.seeds
         run.write_profile(
@@ -188,13 +188,13 @@ def _train(
     return look
 
 
-def finished(run: Run, total: int) -> Look:
+def finished(run: Run, total: int) -> TrainingStatus:
     """What is known of a training that needs nothing more."""
     rows = run.metrics
     last = rows[-1] if rows else {}
     known = {name: math.nan if value is None else value for name, value in last.items() if name not in TOLD}
     seconds, rate = (float(last.get(name) or 0.0) for name in ("seconds", "steps_per_second"))
-    return Look(run.steps[-1], total, seconds, rate, known)
+    return TrainingStatus(run.checkpoint_steps[-1], total, seconds, rate, known)
 
 
 def other_devices(before: int | None, now: int) -> str:
@@ -205,36 +205,38 @@ def other_devices(before: int | None, now: int) -> str:
 
 
 @dataclass(frozen=True)
-class Skill:
+class SelectionMetric:
     """How well the policy does since the last checkpoint: by this the best one is chosen."""
 
     task: Any
     share: float
     """Of the training, at that checkpoint."""
-    tally: Tally | None = None
+    stats: EpisodeStats | None = None
 
-    def counting(self, tally: Tally) -> "Skill":
-        return replace(self, tally=tally if self.tally is None else jax.tree.map(np.add, self.tally, tally))
+    def counting(self, stats: EpisodeStats) -> "SelectionMetric":
+        return replace(self, stats=stats if self.stats is None else jax.tree.map(np.add, self.stats, stats))
 
     def value(self, metrics: dict[str, float]) -> float | None:
-        """Success, or else the score, or else the reward; None if no episode told, or the worlds were easier ones."""
-        if isinstance(self.task, Growing):
-            now, then = (self.task.at(jnp.float32(share)) for share in (self.share, 1.0))
+        """Success, or else the return, or else the reward; None if no episode told, or the worlds were easier ones."""
+        if isinstance(self.task, CurriculumTask):
+            now, then = (self.task.at_progress(jnp.float32(share)) for share in (self.share, 1.0))
             if now != then:
                 return None
         with np.errstate(divide="ignore", invalid="ignore"):
-            means = {} if self.tally is None else self.tally.means()
-        known = np.asarray(means.get("success", means.get("score", metrics["reward"])))
+            means = {} if self.stats is None else self.stats.means()
+        known = np.asarray(means.get("success", means.get("episode_return", metrics["step_reward"])))
         return float(np.mean(known)) if np.all(np.isfinite(known)) else None
 
 
 def check_memory(trainer: Trainer) -> None:
     """Refuse a training that does not fit into what is free, before any of it is made or compiled."""
     sizes = [math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(trainer.shape)]
-    spec = trainer.env.spec
+    spec = trainer.task.spec
     # What a rollout brings is computed on the way, once for every seed in turn: observations, and eight numbers more.
-    rows = trainer.learner.samples * spec.agents * (spec.observation + spec.insight + 8) * 4
-    pictures = math.prod(spec.frame or (0,)) * trainer.learner.samples * spec.agents // spec.interval
+    rows = trainer.learner.steps_per_update * spec.agents * (spec.observation + spec.privileged_size + 8) * 4
+    pictures = (
+        math.prod(spec.image_shape or (0,)) * trainer.learner.steps_per_update * spec.agents // spec.image_interval
+    )
     refuse_more(sum(sizes) + rows + pictures, "it keeps and collects at least")
     host = device.host_memory()
     if jax.default_backend() != "cpu" and host is not None and max(sizes) > 0.9 * host:
@@ -273,42 +275,46 @@ def lack_of_memory(error: Exception) -> str | None:
     return f"the memory ran out{f' ({told[0]})' if told else ''}. {LESS}"
 
 
-def begun(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
+def initial_state(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
     """The training state at step 0: with weights of its own, or with those of the run it comes from."""
     state = trainer.start(experiment.seed)
-    if not experiment.origin:
+    if not experiment.init_from:
         return state
-    _, policy = Run.open(Path(experiment.origin)).load_policy(trainer.shape.policy)
+    _, policy = Run.open(Path(experiment.init_from)).load_policy(trainer.shape.policy)
     # What it is compared with and averaged to begins there, too: as copies, for all are written into.
     names = [name for name in ("policy", "target", "average") if getattr(state, name, None) is not None]
     placed = {name: jax.device_put(jax.tree.map(np.copy, policy), getattr(trainer.shardings, name)) for name in names}
     return replace(state, **placed)
 
 
-def readable(metrics: dict[str, Any], tally: Any, seeds: int) -> dict[str, float]:
+def to_scalars(metrics: dict[str, Any], stats: Any, seeds: int) -> dict[str, float]:
     """Plain numbers: means over the chunk, and with several seeds over them, with the spread beside."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = {**metrics, **tally.means()}
+        values = {**metrics, **stats.means()}
     if seeds == 1:
         return {name: float(value) for name, value in values.items()}
     flat = {}
     for name, value in values.items():
         known = value[np.isfinite(value)]
         flat[name] = float(np.mean(known)) if known.size else math.nan
-        flat[f"{name}_spread"] = float(np.std(known)) if known.size else math.nan
+        flat[f"{name}_std"] = float(np.std(known)) if known.size else math.nan
     return flat
 
 
 def refuse_nan(metrics: dict[str, Any], step: int, run: Run) -> None:
     """Stop at the first quantity that is no number, of any seed: weights that follow from it are worth nothing."""
-    for name in ("loss", "gradient", "reward", "value_loss"):
+    for name in ("loss", "grad_norm", "step_reward", "value_loss"):
         values = np.atleast_1d(metrics.get(name, 0.0))
         bad = np.flatnonzero(~np.isfinite(values))
         if not bad.size:
             continue
-        last = f"The last good checkpoint is step {run.steps[-1]:,}." if run.steps else "There is no checkpoint yet."
+        last = (
+            f"The last good checkpoint is step {run.checkpoint_steps[-1]:,}."
+            if run.checkpoint_steps
+            else "There is no checkpoint yet."
+        )
         which = f" of seed {run.experiment.seed + int(bad[0])}" if values.size > 1 else ""
         raise TrainingError(
             f"training stopped at step {step:,}: {name}{which} is {values[bad[0]]}. {last} "
-            "A smaller --learner.rate or --learner.gradient-norm usually helps."
+            "A smaller --learner.learning-rate or --learner.max-grad-norm usually helps."
         )

@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8, UInt32
 
+from ..core.errors import require_choice
 from ..core.geometry import Quat, Scalar, Vec3
 from ..core.rng import gaussian, mix
 from ..core.struct import struct
-from .rays import KINDS, Kind, Rays, Words, apart, lit, pack
+from .rays import KINDS, Kind, PackedWords, Rays, apart, lit, pack
 from .scene import GROUND, SKY, Ground, Light, Scene
 
 STRIP = 8  # lines of a picture that are painted together on a CPU
@@ -50,6 +51,32 @@ class Frame:
 
 
 @dataclass(frozen=True)
+class CameraSettings:
+    """The camera of an agent."""
+
+    kind: Literal["none", "rgb", "depth"] = "none"
+    """no camera, color images, or depth images"""
+    resolution: int = 80
+    """edge of the square image, pixels"""
+    interval: int = 4
+    """steps from one image to the next"""
+
+    def __post_init__(self) -> None:
+        require_choice("kind of camera", self.kind, ("none", "rgb", "depth"))
+        if self.interval < 1 or self.resolution < 8:
+            raise ValueError("a camera needs an interval of at least 1 and a resolution of at least 8")
+
+    @property
+    def on(self) -> bool:
+        return self.kind != "none"
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels."""
+        return (self.resolution, self.resolution, 3 if self.kind == "rgb" else 1) if self.on else None
+
+
+@dataclass(frozen=True)
 class Camera:
     """A pinhole camera of so many pixels."""
 
@@ -81,7 +108,7 @@ class Camera:
         views = jax.tree.map(lambda x: jnp.asarray(x)[None, None], view)
         return jax.tree.map(lambda x: x[0, 0], renderer(self)(scenes, views))
 
-    def picture(self, scene: Scene, view: View) -> Frame:
+    def image(self, scene: Scene, view: View) -> Frame:
         """The same for one camera alone: strip after strip, and in each shape after shape that may be in it."""
         rays = self.rays(view)
         u, v = self.grid()
@@ -126,12 +153,12 @@ def renderer(camera: Camera) -> Callable[[Scene, View], Frame]:
     def many(scenes: Scene, views: View) -> Frame:
         worlds, cameras = views.field.shape
         if jax.default_backend() != "cpu":
-            return jax.vmap(jax.vmap(camera.picture, in_axes=(None, 0)))(scenes, views)
+            return jax.vmap(jax.vmap(camera.image, in_axes=(None, 0)))(scenes, views)
 
         def one(index: Array) -> Frame:
             scene = jax.tree.map(lambda x: x[index // cameras], scenes)
             view = jax.tree.map(lambda x: x[index // cameras, index % cameras], views)
-            return camera.picture(scene, view)
+            return camera.image(scene, view)
 
         frames = jax.lax.map(one, jnp.arange(worlds * cameras))
         return jax.tree.map(lambda x: x.reshape(worlds, cameras, *x.shape[1:]), frames)
@@ -173,20 +200,20 @@ class Group:
         table, layout = packed_rows(kind.prepare(some, light, rays))
         return cls(kind, table, layout, *in_view(some.position, kind.reach(some), rays))
 
-    def painted(self, u: Array, v: Array, s: Pixels, word: Words) -> tuple[Pixels, Words]:
+    def painted(self, u: Array, v: Array, s: Pixels, word: PackedWords) -> tuple[Pixels, PackedWords]:
         """The strip with those shapes in it that are in view."""
         visible = self.ahead & (self.low <= v[0, 0]) & (self.high >= v[-1, 0])
         for first in range(0, visible.shape[0], 32):
             flags = visible[first : first + 32]
             bits = flags.astype(jnp.uint32) << jnp.arange(flags.shape[0], dtype=jnp.uint32)
 
-            def step(carry: tuple[Array, Pixels, Words], first: int = first) -> tuple[Array, Pixels, Words]:
+            def step(carry: tuple[Array, Pixels, PackedWords], first: int = first) -> tuple[Array, Pixels, PackedWords]:
                 mask, s, word = carry
                 lowest = jax.lax.population_count((mask & (~mask + 1)) - 1).astype(jnp.int32)
                 row = jax.lax.dynamic_index_in_dim(self.table, first + lowest, keepdims=False)
-                near, colour = self.kind.hit(unpacked_row(row, self.layout), u, v)
+                near, color = self.kind.hit(unpacked_row(row, self.layout), u, v)
                 nearer = near > s
-                return mask & (mask - 1), jnp.where(nearer, near, s), jnp.where(nearer, colour, word)
+                return mask & (mask - 1), jnp.where(nearer, near, s), jnp.where(nearer, color, word)
 
             mask = jnp.sum(bits, dtype=jnp.uint32)
             _, s, word = jax.lax.while_loop(lambda carry: carry[0] != 0, step, (mask, s, word))
@@ -206,9 +233,9 @@ def unpacked_row(row: Array, shape: tuple[Any, list[Any]]) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def in_view(centre: Vec3, reach: Scalar, rays: Rays) -> tuple[Array, Array, Array]:
+def in_view(center: Vec3, reach: Scalar, rays: Rays) -> tuple[Array, Array, Array]:
     """Which balls may be in the picture, and between which v."""
-    offset = centre - rays.origin
+    offset = center - rays.origin
     ahead = offset.dot(rays.forward)
     square = rays.right.dot(rays.right)
     # Not behind, and not beyond the left or right side.
@@ -231,7 +258,7 @@ def in_view(centre: Vec3, reach: Scalar, rays: Rays) -> tuple[Array, Array, Arra
 # Before and after the shapes
 
 
-def backdrop(scene: Scene, rays: Rays, u: Array, v: Array) -> tuple[Pixels, Words]:
+def backdrop(scene: Scene, rays: Rays, u: Array, v: Array) -> tuple[Pixels, PackedWords]:
     """Ground and sky."""
     up = rays.along(Vec3(0.0, 0.0, 1.0)).at(u, v)
     length = jnp.sqrt(1.0 + rays.right.dot(rays.right) * u * u + rays.up.dot(rays.up) * v * v)
@@ -243,9 +270,9 @@ def backdrop(scene: Scene, rays: Rays, u: Array, v: Array) -> tuple[Pixels, Word
     s = jnp.maximum(up * (-1.0 / apart(rays.origin.z - ground.height)), 0.0)
     seen = s > 0.0
     t = 1.0 / jnp.maximum(s, 1e-9)
-    colour = tiles(ground, rays, u, v, t)
+    color = tiles(ground, rays, u, v, t)
     bright = lit(scene.light, scene.light.towards_sun.z)
-    mixed = [jnp.where(seen, part * bright, other) for part, other in zip(colour, sky, strict=True)]
+    mixed = [jnp.where(seen, part * bright, other) for part, other in zip(color, sky, strict=True)]
     return s, pack(*mixed, jnp.where(seen, GROUND, SKY))
 
 
@@ -260,17 +287,17 @@ def tiles(ground: Ground, rays: Rays, u: Array, v: Array, t: Pixels) -> list[Pix
     width = t * (2.0 / u.shape[1]) / ground.tile
     contrast = 1.0 / (1.0 + 4.0 * width * width)
     share = 0.5 + (odd - 0.5) * contrast
-    return [a + (b - a) * share for a, b in zip(ground.colour.parts, ground.other.parts, strict=True)]
+    return [a + (b - a) * share for a, b in zip(ground.color.parts, ground.other.parts, strict=True)]
 
 
-def finish(scene: Scene, view: View, s: Pixels, word: Words) -> Frame:
+def finish(scene: Scene, view: View, s: Pixels, word: PackedWords) -> Frame:
     """Haze in the distance and grain, then the frame."""
     clear = s * s / (s * s + 1.0 / (scene.sight * scene.sight))
     clear = jnp.where(s > 0.0, clear, 1.0)
     pixel = jnp.arange(s.size, dtype=jnp.uint32).reshape(s.shape)
     noise = gaussian(mix(mix(pixel + view.seed) ^ view.seed)) * scene.grain
-    colours = []
+    colors = []
     for shift, haze in zip((0, 8, 16), scene.horizon.parts, strict=True):
         part = ((word >> shift) & 0xFF).astype(jnp.int32).astype(jnp.float32) * (1.0 / 255.0)
-        colours.append(haze + (part - haze) * clear + noise)
-    return Frame(pack(*colours, (word >> 24).astype(jnp.int32)), 1.0 / s)
+        colors.append(haze + (part - haze) * clear + noise)
+    return Frame(pack(*colors, (word >> 24).astype(jnp.int32)), 1.0 / s)

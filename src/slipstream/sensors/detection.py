@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ..core.geometry import Flag, Scalar, Vec3
-from ..core.rng import Chance
+from ..core.rng import Rng
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ class Detector:
         """The probability that one look finds a thing of so many pixels."""
         return jax.nn.sigmoid(self.slope * (size - self.half))
 
-    def finds(self, chance: Chance, size: Scalar) -> tuple[Flag, Chance]:
-        drawn, chance = chance.uniform()
-        return drawn < self.odds(size), chance
+    def finds(self, rng: Rng, size: Scalar) -> tuple[Flag, Rng]:
+        drawn, rng = rng.uniform()
+        return drawn < self.odds(size), rng
 
 
-def ball_between(eye: Vec3, point: Vec3, centre: Vec3, radius: Scalar) -> Flag:
+def ball_between(eye: Vec3, point: Vec3, center: Vec3, radius: Scalar) -> Flag:
     """Whether a ball hides the point."""
     way = point - eye
-    share = jnp.clip((centre - eye).dot(way) / jnp.maximum(way.dot(way), 1e-6), 0.0, 1.0)
-    gap = centre - (eye + way * share)
+    share = jnp.clip((center - eye).dot(way) / jnp.maximum(way.dot(way), 1e-6), 0.0, 1.0)
+    gap = center - (eye + way * share)
     return gap.dot(gap) < radius * radius
 
 

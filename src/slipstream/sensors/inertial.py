@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..core.geometry import Flag, Scalar, Vec3
-from ..core.rng import Chance
+from ..core.rng import Rng
 from ..core.struct import struct
 
 
@@ -33,18 +33,16 @@ class Imu:
     """standard deviation between units"""
     rates_bias: float = 0.01
 
-    def draw_bias(self, chance: Chance) -> tuple[ImuBias, Chance]:
-        force, chance = normal3(chance, self.force_bias)
-        rates, chance = normal3(chance, self.rates_bias)
-        return ImuBias(force, rates), chance
+    def draw_bias(self, rng: Rng) -> tuple[ImuBias, Rng]:
+        force, rng = normal3(rng, self.force_bias)
+        rates, rng = normal3(rng, self.rates_bias)
+        return ImuBias(force, rates), rng
 
-    def read(self, specific_force: Vec3, rates: Vec3, bias: ImuBias, chance: Chance) -> tuple[ImuReading, Chance]:
+    def read(self, specific_force: Vec3, rates: Vec3, bias: ImuBias, rng: Rng) -> tuple[ImuReading, Rng]:
         """What the unit says of the truth."""
-        force_noise, chance = normal3(chance, self.force_noise)
-        rates_noise, chance = normal3(chance, self.rates_noise)
-        return ImuReading(
-            specific_force + bias.accelerometer + force_noise, rates + bias.gyroscope + rates_noise
-        ), chance
+        force_noise, rng = normal3(rng, self.force_noise)
+        rates_noise, rng = normal3(rng, self.rates_noise)
+        return ImuReading(specific_force + bias.accelerometer + force_noise, rates + bias.gyroscope + rates_noise), rng
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,9 @@ class Touch:
         return force.dot(force) > self.threshold**2
 
 
-def normal3(chance: Chance, scale: Scalar) -> tuple[Vec3, Chance]:
+def normal3(rng: Rng, scale: Scalar) -> tuple[Vec3, Rng]:
     """Three Gaussian numbers."""
-    x, chance = chance.normal(scale)
-    y, chance = chance.normal(scale)
-    z, chance = chance.normal(scale)
-    return Vec3(x, y, z), chance
+    x, rng = rng.normal(scale)
+    y, rng = rng.normal(scale)
+    z, rng = rng.normal(scale)
+    return Vec3(x, y, z), rng

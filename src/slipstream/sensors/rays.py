@@ -16,10 +16,10 @@ from jaxtyping import Array, UInt32
 
 from ..core.geometry import Flag, Scalar, Vec3
 from ..core.struct import struct
-from .scene import Colour, Hulls, Light, Shapes
+from .scene import Color, Hulls, Light, Shapes
 
 NONE = 1e9  # a front that is not there
-Words = UInt32[Array, "*b"]
+PackedWords = UInt32[Array, "*b"]
 
 
 @struct
@@ -98,7 +98,7 @@ def apart(x: Scalar) -> Array:
 class Kind:
     """A kind of shape: what a camera works out for each beforehand, and what then gives inverse depth and colour."""
 
-    prepare: Callable[[Any, Light, Rays], Any]
+    draw_restart: Callable[[Any, Light, Rays], Any]
     hit: Callable[[Any, Array, Array], tuple[Array, Array]]
     reach: Callable[[Any], Scalar]
     """Radius of a ball around its position that holds a shape."""
@@ -112,14 +112,14 @@ def lit(light: Light, cosine: Scalar) -> Array:
     return light.ambient + light.sun * jnp.maximum(cosine, 0.0)
 
 
-def pack(red: Scalar, green: Scalar, blue: Scalar, label: Any) -> Words:
+def pack(red: Scalar, green: Scalar, blue: Scalar, label: Any) -> PackedWords:
     """A word of four bytes, from colours of 0 to 1."""
     r, g, b = (jnp.clip(x * 255.0 + 0.5, 0.0, 255.0).astype(jnp.int32) for x in (red, green, blue))
     return (r | (g << 8) | (b << 16) | (label << 24)).astype(jnp.uint32)
 
 
-def tinted(colour: Colour, brightness: Array, label: Array) -> Words:
-    red, green, blue = (part * brightness for part in colour.parts)
+def tinted(color: Color, brightness: Array, label: Array) -> PackedWords:
+    red, green, blue = (part * brightness for part in color.parts)
     return pack(red, green, blue, label)
 
 
@@ -144,7 +144,7 @@ def see_boxes(some: Shapes, light: Light, rays: Rays) -> BoxSeen:
         inside = inside & (jnp.abs(place) <= half)
         slabs.append(Slab.of(place, rays.along(axis), half))
         towards = axis.dot(light.towards_sun)
-        faces.append(tinted(some.colour, lit(light, jnp.where(place > 0.0, towards, -towards)), some.label))
+        faces.append(tinted(some.color, lit(light, jnp.where(place > 0.0, towards, -towards)), some.label))
     first, second, third = slabs
     # From inside nothing is seen: a front below every back.
     first = Slab(first.front.where(~jnp.asarray(inside), -1.0), first.back, first.other)
@@ -152,14 +152,14 @@ def see_boxes(some: Shapes, light: Light, rays: Rays) -> BoxSeen:
 
 
 def hit_box(box: BoxSeen, u: Array, v: Array) -> tuple[Array, Array]:
-    front, colour = box.slabs[0].front.at(u, v), box.faces[0]
+    front, color = box.slabs[0].front.at(u, v), box.faces[0]
     back = jnp.maximum(box.slabs[0].behind(u, v), 0.0)
     for slab, face in zip(box.slabs[1:], box.faces[1:], strict=True):
         other = slab.front.at(u, v)
-        colour = jnp.where(other < front, face, colour)
+        color = jnp.where(other < front, face, color)
         front = jnp.minimum(front, other)
         back = jnp.maximum(back, slab.behind(u, v))
-    return jnp.where(front >= back, front, 0.0), colour
+    return jnp.where(front >= back, front, 0.0), color
 
 
 @struct
@@ -183,19 +183,19 @@ def see_hulls(some: Hulls, light: Light, rays: Rays) -> HullSeen:
         ray = rays.along(normal) * (1.0 / apart(gap))
         fronts.append(ray.where(outside, NONE))
         backs.append(ray.where(~outside, 0.0))
-        faces.append(tinted(some.colour, lit(light, normal.dot(light.towards_sun)), some.label))
+        faces.append(tinted(some.color, lit(light, normal.dot(light.towards_sun)), some.label))
     fronts[0] = fronts[0].where(~jnp.asarray(inside), -1.0)
     return HullSeen(tuple(fronts), tuple(backs), tuple(faces))
 
 
 def hit_hull(hull: HullSeen, u: Array, v: Array) -> tuple[Array, Array]:
-    front, back, colour = hull.fronts[0].at(u, v), jnp.maximum(hull.backs[0].at(u, v), 0.0), hull.faces[0]
+    front, back, color = hull.fronts[0].at(u, v), jnp.maximum(hull.backs[0].at(u, v), 0.0), hull.faces[0]
     for other, behind, face in zip(hull.fronts[1:], hull.backs[1:], hull.faces[1:], strict=True):
         other = other.at(u, v)
-        colour = jnp.where(other < front, face, colour)
+        color = jnp.where(other < front, face, color)
         front = jnp.minimum(front, other)
         back = jnp.maximum(back, behind.at(u, v))
-    return jnp.where(front >= back, front, 0.0), colour
+    return jnp.where(front >= back, front, 0.0), color
 
 
 # Round shapes
@@ -211,13 +211,13 @@ class RoundSeen:
     half: Scalar  # of the straight part, scaled
     sun: Vec3  # towards it
     light: Light
-    colour: Colour
+    color: Color
     label: Array
 
-    def shaded(self, normal: Vec3) -> Words:
+    def shaded(self, normal: Vec3) -> PackedWords:
         """The colour of a surface with that normal, of any length."""
         cosine = normal.dot(self.sun) * jax.lax.rsqrt(jnp.maximum(normal.dot(normal), 1e-20))
-        return tinted(self.colour, lit(self.light, cosine), self.label)
+        return tinted(self.color, lit(self.light, cosine), self.label)
 
 
 def see_round(some: Shapes, light: Light, rays: Rays, radii: Vec3, half: Scalar) -> RoundSeen:
@@ -234,7 +234,7 @@ def see_round(some: Shapes, light: Light, rays: Rays, radii: Vec3, half: Scalar)
         half=half + like,
         sun=local.unrotate(light.towards_sun),
         light=jax.tree.map(lambda x: x + like, light),
-        colour=some.colour,
+        color=some.color,
         label=some.label,
     )
 

@@ -15,7 +15,7 @@ GROUND = 254
 
 
 @struct
-class Colour:
+class Color:
     """Red, green and blue, from 0 to 1."""
 
     red: Scalar
@@ -38,7 +38,7 @@ class Shapes:
     position: Vec3
     attitude: Quat
     size: Vec3
-    colour: Colour
+    color: Color
     label: Int[Array, "n"]  # 0 to 253: what segmentation shows
 
 
@@ -58,7 +58,7 @@ class Hulls:
     attitude: Quat
     planes: tuple[Plane, ...]
     reach: Scalar  # distance of the farthest corner from the position
-    colour: Colour
+    color: Color
     label: Int[Array, "n"]
 
 
@@ -68,8 +68,8 @@ class Ground:
 
     height: Scalar
     tile: Scalar  # edge of a tile, m
-    colour: Colour
-    other: Colour
+    color: Color
+    other: Color
 
 
 @struct
@@ -86,8 +86,8 @@ class Scene:
     """One world as cameras see it. A kind of shape the world has none of is `None`."""
 
     light: Light
-    horizon: Colour
-    zenith: Colour
+    horizon: Color
+    zenith: Color
     sight: Scalar  # distance at which half of a colour is lost in the haze, m
     grain: Scalar  # standard deviation of the noise of a pixel, of 1
     ground: Ground | None = None
@@ -109,7 +109,7 @@ def shapes(rows: list[dict[str, Any]]) -> Shapes:
         position=vec("position"),
         attitude=Quat(*attitudes.T),
         size=vec("size"),
-        colour=Colour(*jnp.asarray([row["colour"] for row in rows], jnp.float32).T),
+        color=Color(*jnp.asarray([row["colour"] for row in rows], jnp.float32).T),
         label=jnp.asarray([row["label"] for row in rows], jnp.int32),
     )
 
@@ -129,7 +129,7 @@ def hulls(rows: list[dict[str, Any]]) -> Hulls:
         attitude=base.attitude,
         planes=tuple(Plane(Vec3(*planes[:, k, :3].T), planes[:, k, 3]) for k in range(count)),
         reach=jnp.asarray([np.linalg.norm(row["corners"], axis=1).max() for row in rows], jnp.float32),
-        colour=base.colour,
+        color=base.color,
         label=base.label,
     )
 
@@ -164,8 +164,8 @@ def daylight() -> dict[str, Any]:
         jnp.float32,
         {
             "light": Light(sun, 0.65, 0.35),
-            "horizon": Colour(0.78, 0.85, 0.92),
-            "zenith": Colour(0.35, 0.55, 0.85),
+            "horizon": Color(0.78, 0.85, 0.92),
+            "zenith": Color(0.35, 0.55, 0.85),
             "sight": 1000.0,
             "grain": 0.0,
         },

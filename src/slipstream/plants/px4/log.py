@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ...dynamics.recording import Recording
 from ..plant import PlantError
-from ..recording import Recording
 from .frames import turned
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from ...core.geometry import Vec3
 from ...dynamics.control_modes import PositionSetpoint, RateSetpoint, VelocitySetpoint
-from ...dynamics.px4_controller import Cascade
-from ...dynamics.quadrotor import Flight, Rotors
+from ...dynamics.px4_controller import Px4Controller
+from ...dynamics.quadrotor import QuadrotorState, Rotors
 from .. import mavlink
-from ..mujoco import Bodies, Vehicles, flights_of
-from ..plant import Task, flat, flown_by_vehicles, idle_actions
+from ..mujoco import Bodies, MujocoVehicles, flights_of
+from ..plant import AnyTask, flat, require_quadrotors, zero_actions
 from ..sitl import MOTORS
 from .autopilot import ARM, OFFBOARD_MODE, SET_MODE, Autopilot, Px4, Station, parameters
 from .frames import attitude_ned, flipped, turned
@@ -29,7 +29,7 @@ SETTLE, SWITCH = 0.5, 0.6
 
 
 @dataclass
-class Waking:
+class StartupState:
     """How far a PX4 is on its way to the start of its episode; times are its own, but for the first."""
 
     started: float
@@ -43,7 +43,7 @@ class Waking:
 
 
 @dataclass
-class Counts:
+class LinkStats:
     """What an evaluation on PX4 was like."""
 
     steps: int = 0
@@ -61,6 +61,7 @@ class Px4Plant:
     """PX4s in lockstep, each with a MuJoCo vehicle."""
 
     name = "px4"
+    keeps_time = True
 
     def __init__(
         self,
@@ -79,23 +80,23 @@ class Px4Plant:
         if instances < 1 or first < 0:
             raise ValueError("at least 1 instance is needed, and the first is not negative")
         self.instances, self.first, self.rate, self.patience, self.seed = instances, first, physics_rate, patience, seed
-        self.width = 1
+        self.max_worlds = 1
         self.pilots: list[Autopilot] = []
         self.bodies: Bodies | None = None
-        self.counts = Counts(version=self.px4.version)
+        self.counts = LinkStats(version=self.px4.version)
         self._task: Any = None
-        self.lost: np.ndarray | None = None
+        self.failed: np.ndarray | None = None
 
-    def adapt(self, task: Task) -> Task:
-        self.width = max(1, self.instances // task.spec.agents)
-        return flown_by_vehicles(task, self.name)
+    def adapt(self, task: AnyTask) -> AnyTask:
+        self.max_worlds = max(1, self.instances // task.spec.agents)
+        return require_quadrotors(task, self.name)
 
     def _compile(self, task: Any) -> None:
         if task is self._task:
             return
-        self._task, self.vehicle, self.vehicles = task, task.airframe, Vehicles(task, self.rate)
-        self.cascade = Cascade().suited(self.vehicle)
-        self._told = jax.jit(lambda s, c: (flat(jax.vmap(task.setpoints)(s, c)), flat(jax.vmap(task.air)(s))))
+        self._task, self.vehicle, self.vehicles = task, task.airframe, MujocoVehicles(task, self.rate)
+        self.cascade = Px4Controller().tuned_for(self.vehicle)
+        self._told = jax.jit(lambda s, c: (flat(jax.vmap(task.setpoints)(s, c)), flat(jax.vmap(task.wind_at)(s))))
 
         def feel(columns: Any, before: Any, noise: Any) -> Any:
             flight = replace(flights_of(columns, Rotors(*columns[:4])), rotors=None)  # rotors are not felt
@@ -104,7 +105,7 @@ class Px4Plant:
         def hover(columns: Any, places: Any, yaws: Any) -> Any:
             """The share of thrust and the rates that keep vehicles at places."""
 
-            def one(flight: Flight, place: Vec3, yaw: Any) -> Any:
+            def one(flight: QuadrotorState, place: Vec3, yaw: Any) -> Any:
                 goal = PositionSetpoint(place, place * 0.0, yaw)
                 signal, rates, _ = self.cascade.outer(
                     self.vehicle, flight, self.cascade.start(self.vehicle, flight), goal
@@ -124,7 +125,7 @@ class Px4Plant:
         self.close()
         self.bodies, flights, self.variation = self.vehicles.start(states)
         flights, count = jax.device_get(flights), flights.position.x.shape[0]
-        self._held: Any = states, jax.vmap(task.command)(states, idle_actions(task, len(states.step)))[1]
+        self._held: Any = states, jax.vmap(task.command)(states, zero_actions(task, len(states.step)))[1]
         self.by_rates = isinstance(jax.eval_shape(self._told, *self._held)[0], RateSetpoint)
         # A racer is taken up and down again before its flight, through whatever stands there.
         self.bodies.solid(not self.by_rates)
@@ -134,7 +135,7 @@ class Px4Plant:
         ground = self.bodies.ground_below(self.starts + np.array([0.0, 0.0, 0.5]))
         self.origins = np.stack([self.starts[:, 0], self.starts[:, 1], ground + self.vehicle.foot_drop], -1)
         self.grounded = (self.starts[:, 2] - ground < 1.0) & (not self.by_rates)
-        self.rotors, self.air = np.zeros((4, count), np.float32), np.zeros((3, count), np.float32)
+        self.rotors, self.wind_at = np.zeros((4, count), np.float32), np.zeros((3, count), np.float32)
         self.generator = np.random.default_rng(self.seed)
         self.tick = self.tick_physics = 0
         self.bodies.put(self._resting(np.arange(count)))
@@ -147,12 +148,12 @@ class Px4Plant:
             pilot.start()
         self._prepare()
         self.bodies.solid(True)
-        self.lost = np.zeros(states.ended.shape, np.bool_)
+        self.failed = np.zeros(states.ended.shape, np.bool_)
         self._note_losses()
         self.counts.seconds += time.perf_counter() - began
-        return self.sense()
+        return self.truth()
 
-    def _resting(self, which: np.ndarray) -> Flight:
+    def _resting(self, which: np.ndarray) -> QuadrotorState:
         """Those vehicles, standing where their PX4s wake up."""
         columns = np.zeros((13, len(which)))
         columns[:3] = self.origins[which].T
@@ -161,7 +162,7 @@ class Px4Plant:
 
     def _prepare(self) -> None:
         """Every PX4 booted, armed, in offboard and where its episode begins; what fails is started again, twice."""
-        anew = lambda: Waking(time.perf_counter(), been_high=not self.by_rates)  # noqa: E731
+        anew = lambda: StartupState(time.perf_counter(), been_high=not self.by_rates)  # noqa: E731
         wakings = [anew() for _ in self.pilots]
         while not all(w.ready if p.up else p.restarts >= 2 for w, p in zip(wakings, self.pilots, strict=True)):
             self._advance()
@@ -175,7 +176,7 @@ class Px4Plant:
                     self._again(k)
                     wakings[k] = anew()
 
-    def _wake(self, k: int, pilot: Autopilot, waking: Waking, where: np.ndarray) -> None:
+    def _wake(self, k: int, pilot: Autopilot, waking: StartupState, where: np.ndarray) -> None:
         """One look at a PX4 on its way to the start of its episode."""
         now = 1e-6 * pilot.time_us
         if not pilot.replies:
@@ -223,13 +224,13 @@ class Px4Plant:
         self.rotors[:, k] = 0.0
         pilot.start()
 
-    def _goal(self, k: int, waking: Waking) -> np.ndarray:
+    def _goal(self, k: int, waking: StartupState) -> np.ndarray:
         """Where a vehicle goes before its flight: to its start, a racer by way of a place above it."""
         if waking.been_high:
             return self.starts[k]
         return np.maximum(self.starts[k], self.origins[k] + np.array([0.0, 0.0, HIGH]))
 
-    def _hold(self, k: int, waking: Waking) -> None:
+    def _hold(self, k: int, waking: StartupState) -> None:
         """Before the flight: stay at the start."""
         pilot = self.pilots[k]
         if self.grounded[k]:
@@ -242,7 +243,7 @@ class Px4Plant:
         began = time.perf_counter()
         setpoint, air = jax.device_get(self._told(states, commands))
         self._held = states, commands
-        self.air = np.stack(air.parts).astype(np.float32)
+        self.wind_at = np.stack(air.parts).astype(np.float32)
         rows = [jax.tree.map(lambda x, k=k: x[k], setpoint) for k in range(len(self.pilots))]
         due = self.tick_physics + round(self._task.spec.control_dt * self.rate)
         first = True
@@ -263,7 +264,9 @@ class Px4Plant:
         while self.tick_physics != due:
             signals = np.empty((4, len(self.pilots)), np.float32)
             signals[MOTORS, :] = np.array([pilot.signals for pilot in self.pilots]).T
-            rotors, thrusts, wrench = self.vehicles.push(bodies.get(), self.rotors, signals, self.air, self.variation)
+            rotors, thrusts, wrench = self.vehicles.push(
+                bodies.get(), self.rotors, signals, self.wind_at, self.variation
+            )
             self.rotors = np.array(rotors)
             bodies.step(np.asarray(thrusts), np.asarray(wrench))
             self.tick_physics += 1
@@ -323,23 +326,23 @@ class Px4Plant:
         self.counts.steps += booted
 
     def _note_losses(self) -> None:
-        assert self.lost is not None
-        down = np.array([not pilot.up for pilot in self.pilots]).reshape(self.lost.shape)
+        assert self.failed is not None
+        down = np.array([not pilot.up for pilot in self.pilots]).reshape(self.failed.shape)
         for k, pilot in enumerate(self.pilots):
-            if not pilot.up and not self.lost.reshape(-1)[k]:
+            if not pilot.up and not self.failed.reshape(-1)[k]:
                 self.counts.failures.append(pilot.trouble)
             elif pilot.up:
                 self.counts.version = pilot.px4.version
-        self.lost = self.lost | down
+        self.failed = self.failed | down
 
-    def sense(self) -> Any:
+    def truth(self) -> Any:
         assert self.bodies is not None
-        return self.vehicles.settled(*self._held, self.bodies.get(), self.rotors)
+        return self.vehicles.body_from_vehicles(*self._held, self.bodies.get(), self.rotors)
 
-    def seen(self) -> Any:
+    def estimate(self) -> Any:
         """What PX4's own estimators say, unless the policy is to fly by the truth."""
         if not self.by_estimate:
-            return self.sense()
+            return self.truth()
         for pilot in self.pilots:
             if pilot.up:
                 pilot.station.hear()
@@ -349,9 +352,9 @@ class Px4Plant:
             q = attitude_ned(pilot.attitude)
             q = q if q[0] >= 0.0 else -q
             rows.append([*(turned(place) + origin), *q, *turned(pilot.velocity), *flipped(pilot.rates)])
-        return self.vehicles.settled(*self._held, np.array(rows, np.float32).T, self.rotors)
+        return self.vehicles.body_from_vehicles(*self._held, np.array(rows, np.float32).T, self.rotors)
 
-    def figures(self) -> dict[str, Any]:
+    def diagnostics(self) -> dict[str, Any]:
         c = self.counts
         flown = max(c.seconds, 1e-9)
         return {

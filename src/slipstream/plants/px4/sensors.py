@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.geometry import Vec3
-from ...dynamics.quadrotor import GRAVITY, Flight
+from ...dynamics.quadrotor import GRAVITY, QuadrotorState
 from .frames import turned
 
 HOME = (47.397742, 8.545594, 488.0)
@@ -35,7 +35,7 @@ class Sensors:
     force_limit: float = 15.5 * GRAVITY
     rates_limit: float = math.radians(1990.0)
 
-    def feel(self, flight: Flight, before: Vec3, noise: Any) -> list[Any]:
+    def feel(self, flight: QuadrotorState, before: Vec3, noise: Any) -> list[Any]:
         """Of one vehicle, forward-right-down: specific force, rates and magnetic field, within what PX4 can hold.
 
         `noise` is nine standard Gaussian numbers; `before` the velocity one message ago, so that a contact is felt.

@@ -11,22 +11,22 @@ import numpy as np
 from jaxtyping import Array
 
 from ...core.geometry import Scalar, Vec2
-from ...dynamics.vessel import Boat, Dot, Hull, wrapped
+from ...dynamics.vessel import PointVessel, TwinThrusterVessel, VesselState, wrapped
 from .sensing import SEEN
-from .state import LEVELS, THRUST_RATE, MarineState, Thing
+from .state import ACTION_LEVELS, THRUST_RATE, MarineState, Obstacle
 
 HEADINGS, SPEEDS, HORIZON = 24, (1.0, 0.6, 0.25), 12.0
 REACTION, CLEARANCE = 2.0, 0.9
 """Seconds until a vessel goes as it is told, and what is kept from others, as a share of the own radius."""
 
 
-def told_of(task: Any, state: MarineState) -> list[Thing]:
+def told_of(task: Any, state: MarineState) -> list[Obstacle]:
     """What the sensors measure, as large as it must be for them to see it so."""
     scale = 1.0 / SEEN if task.noise else 1.0
     return [replace(thing, radius=thing.radius * scale) for thing in task.sensed(state)]
 
 
-def foreseen(boat: Boat, thing: Thing) -> Vec2:
+def foreseen(boat: VesselState, thing: Obstacle) -> Vec2:
     """The way to a thing once a vessel goes as it is told now: until then both go on as they do."""
     return thing.gap + (thing.course - boat.course) * REACTION
 
@@ -66,7 +66,7 @@ def velocity_obstacles(task: Any, state: MarineState) -> Array:
     return steered(task, boat, Vec2(*chosen))
 
 
-def time_to_meet(boat: Boat, radius: float, thing: Thing, velocity: Vec2) -> Scalar:
+def time_to_meet(boat: VesselState, radius: float, thing: Obstacle, velocity: Vec2) -> Scalar:
     """Seconds until a vessel of that velocity would touch a thing; of a vessel, half of the avoiding is its own."""
     moving = thing.course.norm() > 0.05
     relative = velocity * jnp.where(moving, 2.0, 1.0) - boat.course * jnp.where(moving, 1.0, 0.0) - thing.course
@@ -88,19 +88,25 @@ def predictive_control(task: Any, state: MarineState) -> Array:
     A plan is an action that is kept for a while; then thrusters stay as they are, and a point goes straight on.
     """
     boat, hull = state.body, task.hull
-    levels = LEVELS[type(hull)]
+    levels = ACTION_LEVELS[type(hull)]
     plans = np.array([(x, y, time) for x in levels for y in levels for time in KEPT])
     # An axis of plans before that of the vessels.
     left, right, kept = (jnp.asarray(x, jnp.float32).reshape(-1, *[1] * jnp.ndim(boat.yaw)) for x in plans.T)
     things = told_of(task, state)
     # A point knows how much of its velocity is the water's; a hull takes it to be still.
-    flow = boat.course * 0.0 if isinstance(hull, Hull) else (boat.velocity - Vec2(boat.left, 0.0)).turned(boat.yaw)
+    flow = (
+        boat.course * 0.0
+        if isinstance(hull, TwinThrusterVessel)
+        else (boat.velocity - Vec2(boat.left, 0.0)).turned(boat.yaw)
+    )
     start = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(plans), *jnp.shape(x))), boat)
 
-    def ahead(carry: tuple[Boat, Scalar, Scalar], time: Scalar) -> tuple[tuple[Boat, Scalar, Scalar], None]:
+    def ahead(
+        carry: tuple[VesselState, Scalar, Scalar], time: Scalar
+    ) -> tuple[tuple[VesselState, Scalar, Scalar], None]:
         there, price, least = carry
         going = time < kept
-        rest = 0.0 if isinstance(hull, Hull) else 1.0
+        rest = 0.0 if isinstance(hull, TwinThrusterVessel) else 1.0
         there = sailed(hull, there, Vec2(jnp.where(going, left, rest), jnp.where(going, right, 0.0)), flow, STRIDE)
         way = there.position - boat.position
         for thing in things:
@@ -125,22 +131,22 @@ ROOM, FEAR = 2.5, 20.0
 """Metres to keep from others, and what a metre less is worth in a second."""
 
 
-def sailed(hull: Hull | Dot, boat: Boat, told: Vec2, flow: Vec2, dt: float) -> Boat:
+def sailed(hull: TwinThrusterVessel | PointVessel, boat: VesselState, told: Vec2, flow: Vec2, dt: float) -> VesselState:
     """The vessel after `dt` in water that moves like that."""
-    if isinstance(hull, Hull):
+    if isinstance(hull, TwinThrusterVessel):
         return hull.step(hull.throttled(boat, THRUST_RATE * dt * told.x, THRUST_RATE * dt * told.y), flow, dt)
     return hull.step(boat, hull.acceleration * told.x, hull.turn * told.y, flow, dt)
 
 
-def steered(task: Any, boat: Boat, wish: Vec2) -> Array:
+def steered(task: Any, boat: VesselState, wish: Vec2) -> Array:
     """The action that brings a vessel to a velocity."""
     hull = task.hull
-    if isinstance(hull, Hull):
+    if isinstance(hull, TwinThrusterVessel):
         # A hull slides on where it went: it has to point to the other side of its wish by as much as it is off.
         wish = wish * 2.0 - boat.course
     off = wrapped(jnp.arctan2(wish.y, wish.x) - boat.yaw)
     speed = jnp.minimum(wish.norm() * jnp.maximum(jnp.cos(off), 0.0), hull.top_speed)
-    if isinstance(hull, Hull):
+    if isinstance(hull, TwinThrusterVessel):
         drag = (hull.drag[0] + hull.square_drag[0] * speed) * speed
         ahead = 0.5 * (drag + 400.0 * (speed - boat.velocity.x))
         turn = 900.0 * jnp.clip(off, -1.0, 1.0) - 700.0 * boat.yaw_rate
@@ -155,7 +161,7 @@ def chosen(task: Any, sent: Vec2) -> Array:
     """Two numbers between −1 and 1 as an action of the task."""
     if task.space == "box":
         return jnp.stack([sent.x, sent.y], -1)
-    levels = jnp.asarray(LEVELS[type(task.hull)])
+    levels = jnp.asarray(ACTION_LEVELS[type(task.hull)])
     first, second = (
         jnp.argmin(jnp.abs(x[..., None] - levels), -1).astype(jnp.int32) for x in map(jnp.asarray, (sent.x, sent.y))
     )

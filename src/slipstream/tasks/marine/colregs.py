@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ...core.geometry import Flag, Scalar, Vec2, angle_of
-from .state import Thing
+from .state import Obstacle
 
 AHEAD, ASIDE = 17.0, 4.5
 """The zone of a vessel in which another meets it head on: metres ahead, and to either side."""
@@ -24,7 +24,7 @@ MARGIN = 1.0
 FAR = 1e9
 
 
-def situation(course: Vec2, thing: Thing) -> Flag:
+def situation(course: Vec2, thing: Obstacle) -> Flag:
     """Whether a vessel of that course must give way to another one."""
     own, other = course.dot(course), thing.course.dot(thing.course)
     ahead = thing.course * jax.lax.rsqrt(jnp.maximum(other, 1e-6))
@@ -40,7 +40,7 @@ def situation(course: Vec2, thing: Thing) -> Flag:
     return thing.there & (own >= SLOW**2) & (other >= SLOW**2) & (head_on | crossing)
 
 
-def duty(course: Vec2, radius: float, things: list[Thing]) -> Scalar:
+def duty(course: Vec2, radius: float, things: list[Obstacle]) -> Scalar:
     """How far to the right a vessel must turn for the nearest of the others that ask for it, in radians; 0 for none.
 
     So far that its course is a tangent, on the right, of the other's circle and a margin, and its own circle fits

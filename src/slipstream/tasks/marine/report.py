@@ -1,6 +1,7 @@
 """The film of a bay: vessels with heading and trail, what they sense, whom they must yield to, and where they go."""
 
 import math
+from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,13 +9,15 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
 from ...core.geometry import Vec2
-from ...dynamics.vessel import Hull
+from ...dynamics.vessel import TwinThrusterVessel
 from ...evaluate.episode import Episode
 from ...report import charts
-from ...report.text import Section, Words
-from . import Marine
+from ...report.default import circle
+from ...report.text import Film, ReportText, Section
+from ...report.video import FPS, pace_for
 from .colregs import AHEAD, ASIDE, BOW, CROSSING, situation
-from .state import Thing
+from .state import Obstacle
+from .task import Marine
 
 WIDTH, HEIGHT, FINE = 1280, 720, 2
 SEA, SHORE, INK, QUIET, BUOY, ALARM = (
@@ -30,9 +33,9 @@ SIDE = 380
 """Pixels of the column on the right."""
 
 
-def words(task: Marine) -> Words:
-    return Words(
-        task=task.about,
+def text(task: Marine) -> ReportText:
+    return ReportText(
+        task=task.description,
         attempts="vessels",
         success="reach their goal",
         film="Each vessel with its trail, its goal as a ring of its colour, the reach of its sensors and lines to what "
@@ -47,12 +50,12 @@ def words(task: Marine) -> Words:
     )
 
 
-def sections(task: Marine, episodes: list[Episode], figures: dict[str, np.ndarray]) -> list[Section]:
+def sections(task: Marine, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
     """Voyages from above, and how long they took."""
     nothing = np.zeros(0)
     spread = [
-        charts.histogram(figures.get("duration", nothing), "time to the goal, s", "vessels"),
-        charts.histogram(figures.get("energy", nothing), "thrust times time, kN s", "vessels"),
+        charts.histogram(metrics.get("duration", nothing), "time to the goal, s", "vessels"),
+        charts.histogram(metrics.get("energy", nothing), "thrust times time, kN s", "vessels"),
     ]
     maps = [Markup(chart_of(episode)) for episode in hardest(episodes)[:4]]
     return [
@@ -66,9 +69,32 @@ def hardest(episodes: list[Episode]) -> list[Episode]:
     return sorted(episodes, key=lambda episode: -float(np.sum(rows_of(episode)["duty"] > 0.0)))
 
 
+def film(task: Marine, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
+    """The world in which vessels had to give way longest."""
+    episode = hardest(episodes)[0]
+    pace, frames = pace_for([episode], seconds)
+    return Film(BayCanvas(task, episode, title, FPS, pace), frames)
+
+
+def map_canvas(task: Marine, episode: Episode, title: str, pace: float, edge: int | None) -> "BayCanvas":
+    return BayCanvas(task, episode, title, FPS, pace, edge)
+
+
+def landmarks(episode: Episode, time: float) -> list[tuple[np.ndarray, bool]]:
+    """The buoys and the goals."""
+    buoys = [(circle(np.array([x, y]), radius), True) for x, y, radius in episode.world["buoys"] if radius > 0.0]
+    return buoys + [(circle(goal, 2.0), False) for goal in np.atleast_2d(episode.world["goal"])]
+
+
+def hardness(episodes: Sequence[Episode]) -> tuple[float, ...]:
+    """The fewer vessels reach their goals and the longer they give way, the harder."""
+    give_way = sum(float(np.sum(rows_of(episode)["duty"] > 0.0)) for episode in episodes)
+    return sum(episode.metrics["success"] for episode in episodes), -give_way
+
+
 def rows_of(episode: Episode) -> dict[str, np.ndarray]:
     """What was kept, always with an axis of vessels; what came after a vessel's end is as it was at its end."""
-    steps = episode.steps
+    steps = episode.trajectory
     if steps["yaw"].ndim == 1:
         steps = {name: value[:, None] for name, value in steps.items()}
     rows = {name: np.array(value) for name, value in steps.items()}
@@ -85,7 +111,7 @@ def rows_of(episode: Episode) -> dict[str, np.ndarray]:
 
 def chart_of(episode: Episode, size: int = 360) -> str:
     """Paths in a bay, as SVG."""
-    rows, goals = rows_of(episode), np.atleast_2d(episode.scenery["goal"])
+    rows, goals = rows_of(episode), np.atleast_2d(episode.world["goal"])
     low, high = bounds(rows, goals)
     scale = size / float(np.max(high - low))
     place = lambda p: ((p[0] - low[0]) * scale, size - (p[1] - low[1]) * scale)  # noqa: E731
@@ -93,17 +119,17 @@ def chart_of(episode: Episode, size: int = 360) -> str:
         f'<svg viewBox="0 0 {size} {size}" width="{size}" height="{size}" role="img" aria-label="voyages from above">'
     ]
     parts.append(f'<rect width="{size}" height="{size}" fill="rgb{SEA}"/>')
-    for x, y, radius in episode.scenery["buoys"]:
+    for x, y, radius in episode.world["buoys"]:
         if radius > 0.0:
             cx, cy = place((x, y))
             parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="{radius * scale:.1f}" fill="rgb{BUOY}"/>')
     for k in range(rows["yaw"].shape[1]):
-        colour = f"rgb{hue(k)}"
+        color = f"rgb{hue(k)}"
         points = " ".join("{:.1f},{:.1f}".format(*place(p)) for p in rows["position"][:, k, :2])
         gx, gy = place(goals[k])
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
         ring = f'cx="{gx:.1f}" cy="{gy:.1f}" r="{2.0 * scale:.1f}"'
-        parts.append(f'<circle {ring} fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<circle {ring} fill="none" stroke="{color}" stroke-width="2"/>')
     return "".join([*parts, "</svg>"])
 
 
@@ -127,7 +153,7 @@ def hue(number: int) -> tuple[int, int, int]:
     return table[number % len(table)]
 
 
-class Canvas:
+class BayCanvas:
     """Draws one moment of a bay."""
 
     def __init__(
@@ -136,14 +162,14 @@ class Canvas:
         """With an `edge`, only the bay as a square of so many pixels is drawn, and no column beside it."""
         self.task, self.title, self.fps, self.pace = task, title, fps, pace
         self.rows, self.dt = rows_of(episode), episode.control_dt
-        self.goals, self.buoys = np.atleast_2d(episode.scenery["goal"]), episode.scenery["buoys"]
+        self.goals, self.buoys = np.atleast_2d(episode.world["goal"]), episode.world["buoys"]
         self.size = (edge, edge) if edge else (WIDTH, HEIGHT)
         self.alone, self.left, self.tall = bool(edge), (edge or WIDTH - SIDE) * FINE, (edge or HEIGHT) * FINE
-        self.framed(*bounds(self.rows, self.goals))
+        self.set_frame(*bounds(self.rows, self.goals))
         self.expected = span(self.rows["returns"][~self.rows["ended"]]) if "returns" in self.rows else (0.0, 1.0)
         self.large, self.small = (ImageFont.load_default(size * FINE) for size in (24, 15))
 
-    def framed(self, low: np.ndarray, high: np.ndarray) -> None:
+    def set_frame(self, low: np.ndarray, high: np.ndarray) -> None:
         """Show this section of the bay."""
         self.low, self.high = low, high
         self.scale = self.tall / float(np.max(high - low))
@@ -155,14 +181,14 @@ class Canvas:
         return np.stack([x, y], -1)
 
     def draw(self, number: int) -> Image.Image:
-        moment = self._moment(number)
-        step = min(int(moment), len(self.rows["yaw"]) - 1)
+        transition = self._moment(number)
+        step = min(int(transition), len(self.rows["yaw"]) - 1)
         image = Image.new("RGB", (self.size[0] * FINE, self.tall), SEA)
         pen = ImageDraw.Draw(image, "RGBA")
         for x, y, radius in self.buoys:
             if radius > 0.0:
                 self._circle(pen, np.array([x, y]), radius, fill=BUOY)
-        now = self._between(moment)
+        now = self._between(transition)
         for k in range(now["yaw"].shape[0]):
             self._zones(pen, now, k)
         for k in range(now["yaw"].shape[0]):
@@ -171,21 +197,21 @@ class Canvas:
             self._column(pen, now, step)
         return image.resize(self.size, Image.Resampling.BOX)
 
-    def counted(self, number: int) -> tuple[int, int, int]:
-        """How many vessels have reached their goals, how many have hit something, and how many there are."""
+    def status(self, number: int) -> tuple[str, bool]:
         now = self._between(self._moment(number))
         there = [self._there(now, k) for k in range(len(now["yaw"]))]
         over = now["ended"]
-        return sum(t and o for t, o in zip(there, over, strict=True)), int(sum(over) - sum(there & over)), len(there)
+        reached, hit = sum(t and o for t, o in zip(there, over, strict=True)), int(sum(over) - sum(there & over))
+        return f"{reached} of {len(there)} there" + (f", {hit} hit" if hit else ""), hit > 0
 
     def _moment(self, number: int) -> float:
         return number / self.fps * self.pace / self.dt
 
-    def _between(self, moment: float) -> dict[str, np.ndarray]:
+    def _between(self, transition: float) -> dict[str, np.ndarray]:
         """What was kept, in between two decisions too."""
         last = len(self.rows["yaw"]) - 1
-        first = min(int(moment), last)
-        second, share = min(first + 1, last), min(moment, last) - first
+        first = min(int(transition), last)
+        second, share = min(first + 1, last), min(transition, last) - first
         mixed = {}
         for name in ("position", "velocity"):
             mixed[name] = (1 - share) * self.rows[name][first] + share * self.rows[name][second]
@@ -194,8 +220,8 @@ class Canvas:
         rest = {name: self.rows[name][first] for name in ("duty", "thrust", "ended", "returns") if name in self.rows}
         return {**mixed, **rest, "yaw": self.rows["yaw"][first] + share * turn}
 
-    def _circle(self, pen: ImageDraw.ImageDraw, centre: np.ndarray, radius: float, **style: object) -> None:
-        x, y = self.at(centre)
+    def _circle(self, pen: ImageDraw.ImageDraw, center: np.ndarray, radius: float, **style: object) -> None:
+        x, y = self.at(center)
         r = radius * self.scale
         pen.ellipse([x - r, y - r, x + r, y + r], **style)  # pyright: ignore[reportArgumentType]
 
@@ -205,7 +231,7 @@ class Canvas:
             return
         gap, course = now["position"] - now["position"][k], now["velocity"]
         place, way = (Vec2(*jnp.asarray(x[:, :2], jnp.float32).T) for x in (gap, course))
-        others = Thing(place, way, jnp.zeros(len(gap)), jnp.asarray(~now["ended"]))
+        others = Obstacle(place, way, jnp.zeros(len(gap)), jnp.asarray(~now["ended"]))
         asks = np.asarray(situation(Vec2(*map(jnp.float32, course[k][:2])), others))
         gaps = np.where(asks, np.linalg.norm(gap, axis=-1), np.inf)
         gaps[k] = np.inf
@@ -223,11 +249,11 @@ class Canvas:
             pen.polygon([tuple(self.at(place)) for place in places], fill=(*ALARM, 26))
 
     def _vessel(self, pen: ImageDraw.ImageDraw, now: dict[str, np.ndarray], k: int, step: int) -> None:
-        colour, gone = hue(k), bool(now["ended"][k])
-        self._circle(pen, self.goals[k], self.task.goal_radius, outline=colour, width=3 * FINE)
+        color, gone = hue(k), bool(now["ended"][k])
+        self._circle(pen, self.goals[k], self.task.goal_radius, outline=color, width=3 * FINE)
         trail = self.at(self.rows["position"][: step + 1, k, :2])
         if len(trail) > 1:
-            pen.line([tuple(p) for p in trail], fill=(*colour, 150), width=2 * FINE)
+            pen.line([tuple(p) for p in trail], fill=(*color, 150), width=2 * FINE)
         place, yaw = now["position"][k][:2], float(now["yaw"][k])
         if gone:
             hit = float(np.linalg.norm(place - self.goals[k])) > self.task.goal_radius + 1.0
@@ -237,13 +263,13 @@ class Canvas:
                 for dx in (-arm, arm):
                     pen.line([x - dx, y - arm, x + dx, y + arm], fill=ALARM, width=4 * FINE)
             return
-        self._circle(pen, place, self.task.reach, outline=(*colour, 50), width=FINE)
+        self._circle(pen, place, self.task.reach, outline=(*color, 50), width=FINE)
         for thing in self._sensed(now, k):
-            pen.line([*self.at(place), *self.at(thing)], fill=(*colour, 90), width=FINE)
+            pen.line([*self.at(place), *self.at(thing)], fill=(*color, 90), width=FINE)
         turn = np.array([[math.cos(yaw), -math.sin(yaw)], [math.sin(yaw), math.cos(yaw)]])
         shape = HULL * (self.task.hull.radius / 2.795)
         outline = [tuple(self.at(place + turn @ corner)) for corner in shape]
-        pen.polygon(outline, fill=colour, outline=ALARM if now["duty"][k] > 0.0 else (255, 255, 255), width=2 * FINE)
+        pen.polygon(outline, fill=color, outline=ALARM if now["duty"][k] > 0.0 else (255, 255, 255), width=2 * FINE)
 
     def _column(self, pen: ImageDraw.ImageDraw, now: dict[str, np.ndarray], step: int) -> None:
         left, top = self.left, 24 * FINE
@@ -262,7 +288,7 @@ class Canvas:
             pen.text((left + 52 * FINE, y - 2 * FINE), f"vessel {k + 1}: {state}", fill=INK, font=self.small)
             if now["ended"][k]:
                 continue
-            if isinstance(self.task.hull, Hull):
+            if isinstance(self.task.hull, TwinThrusterVessel):
                 for row, thrust in enumerate(now["thrust"][k]):
                     self._bar(pen, y + (22 + 14 * row) * FINE, float(thrust) / 1000.0, hue(k))
             if "returns" in now:
@@ -271,7 +297,7 @@ class Canvas:
                 text = f"yields: {math.degrees(float(now['duty'][k])):.0f}° to the right"
                 pen.text((left + 200 * FINE, y - 2 * FINE), text, fill=ALARM, font=self.small)
 
-    def _returns(self, pen: ImageDraw.ImageDraw, y: float, quantiles: np.ndarray, colour: tuple[int, int, int]) -> None:
+    def _returns(self, pen: ImageDraw.ImageDraw, y: float, quantiles: np.ndarray, color: tuple[int, int, int]) -> None:
         """The distribution of the returns expected, as a hill; a line where its mean is."""
         low, high = self.expected
         left, wide, tall = self.left + 32 * FINE, 300 * FINE, 34 * FINE
@@ -280,7 +306,7 @@ class Canvas:
         hill = np.mean(np.exp(-0.5 * ((grid[:, None] - quantiles) / width) ** 2), axis=1)
         x = left + (grid - low) / (high - low) * wide
         points = list(zip(x, y + tall * (1.0 - hill / max(float(hill.max()), 1e-9)), strict=True))
-        pen.polygon([(left, y + tall), *points, (left + wide, y + tall)], fill=(*colour, 90))
+        pen.polygon([(left, y + tall), *points, (left + wide, y + tall)], fill=(*color, 90))
         middle = left + (float(np.mean(quantiles)) - low) / (high - low) * wide
         pen.line([middle, y, middle, y + tall], fill=INK, width=FINE)
         pen.line([left, y + tall, left + wide, y + tall], fill=QUIET, width=FINE)
@@ -306,8 +332,8 @@ class Canvas:
     def _there(self, now: dict[str, np.ndarray], k: int) -> bool:
         return float(np.linalg.norm(now["position"][k][:2] - self.goals[k])) < self.task.goal_radius + 1.0
 
-    def _bar(self, pen: ImageDraw.ImageDraw, y: float, share: float, colour: tuple[int, int, int]) -> None:
+    def _bar(self, pen: ImageDraw.ImageDraw, y: float, share: float, color: tuple[int, int, int]) -> None:
         """A thrust between all astern and all ahead."""
         zero, unit, high = self.left + 132 * FINE, 200 * FINE, 9 * FINE
         pen.rectangle([zero - 0.5 * unit, y, zero + unit, y + high], fill=(226, 232, 240))
-        pen.rectangle([zero + min(share, 0.0) * unit, y, zero + max(share, 0.0) * unit, y + high], fill=colour)
+        pen.rectangle([zero + min(share, 0.0) * unit, y, zero + max(share, 0.0) * unit, y + high], fill=color)

@@ -7,24 +7,24 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.geometry import Scalar, Vec2
-from ...core.rng import Chance
+from ...core.rng import Rng
 from ...dynamics.vessel import CORE, Vortices
 from .state import NOWHERE
 
 TRIES = 128
 
 
-def drawn(chance: Chance, low: float, high: float, tries: int = TRIES) -> tuple[Vec2, Chance]:
+def drawn(rng: Rng, low: float, high: float, tries: int = TRIES) -> tuple[Vec2, Rng]:
     """So many places in a square."""
 
     def one(branch: Any) -> tuple[Scalar, Scalar]:
-        own = chance.fork(branch)
+        own = rng.fork(branch)
         x, own = own.uniform(low, high)
         y, _ = own.uniform(low, high)
         return x, y
 
     x, y = jax.vmap(one)(jnp.arange(tries, dtype=jnp.uint32))
-    return Vec2(x, y), chance.word()[1]
+    return Vec2(x, y), rng.bits()[1]
 
 
 def first(margin: Float[Array, "tries"], *values: Any) -> list[Scalar]:
@@ -44,51 +44,47 @@ def clear(places: Vec2, others: list[Vec2], apart: Scalar) -> Float[Array, "trie
     return margin
 
 
-def journeys(
-    chance: Chance, count: int, size: float, distance: Scalar, apart: float
-) -> tuple[list[Vec2], list[Vec2], Chance]:
+def journeys(rng: Rng, count: int, size: float, distance: Scalar, apart: float) -> tuple[list[Vec2], list[Vec2], Rng]:
     """Starts and goals of vessels: each far enough from the other, and from those of the other vessels."""
     starts: list[Vec2] = []
     goals: list[Vec2] = []
     for _ in range(count):
-        start, chance = drawn(chance, 2.0, size - 2.0)
-        goal, chance = drawn(chance, 2.0, size - 2.0)
+        start, rng = drawn(rng, 2.0, size - 2.0)
+        goal, rng = drawn(rng, 2.0, size - 2.0)
         margin = jnp.minimum((goal - start).norm() - distance, clear(start, starts, apart))
         margin = jnp.minimum(margin, clear(goal, goals, apart))
         x, y, gx, gy = first(margin, start.x, start.y, goal.x, goal.y)
         starts.append(Vec2(x, y))
         goals.append(Vec2(gx, gy))
-    return starts, goals, chance
+    return starts, goals, rng
 
 
 def floating(
-    chance: Chance, count: int, number: Scalar, size: float, radii: tuple[float, float], taken: list[Vec2], apart: float
-) -> tuple[Vec2, Array, Chance]:
+    rng: Rng, count: int, number: Scalar, size: float, radii: tuple[float, float], taken: list[Vec2], apart: float
+) -> tuple[Vec2, Array, Rng]:
     """Buoys of those radii, away from what is taken and from each other; those beyond `number` are nowhere."""
     placed: list[Vec2] = []
     sizes: list[Scalar] = []
     for k in range(count):
-        place, chance = drawn(chance, 5.0, size - 5.0)
+        place, rng = drawn(rng, 5.0, size - 5.0)
         margin = jnp.minimum(clear(place, taken, apart), clear(place, placed, 2.0 * radii[1]))
         x, y = first(margin, place.x, place.y)
-        radius, chance = chance.uniform(*radii)
+        radius, rng = rng.uniform(*radii)
         there = k < number
         placed.append(Vec2(jnp.where(there, x, NOWHERE), jnp.where(there, y, NOWHERE)))
         sizes.append(jnp.where(there, radius, 0.0))
     stack = lambda parts: jnp.stack([jnp.asarray(p, jnp.float32) for p in parts]) if parts else jnp.zeros(0)  # noqa: E731
-    return Vec2(stack([p.x for p in placed]), stack([p.y for p in placed])), stack(sizes), chance
+    return Vec2(stack([p.x for p in placed]), stack([p.y for p in placed])), stack(sizes), rng
 
 
-def whirling(
-    chance: Chance, count: int, size: float, edge: tuple[float, float], taken: list[Vec2]
-) -> tuple[Vortices, Chance]:
+def whirling(rng: Rng, count: int, size: float, edge: tuple[float, float], taken: list[Vec2]) -> tuple[Vortices, Rng]:
     """Whirls that leave each other room: equal ones do not merge, a strong one does not drown a weak one."""
     places: list[Vec2] = []
     strengths: list[Scalar] = []
     for _ in range(count):
-        place, chance = drawn(chance, 0.0, size)
-        speed, chance = chance.uniform(*edge)
-        side, chance = chance.uniform()
+        place, rng = drawn(rng, 0.0, size)
+        speed, rng = rng.uniform(*edge)
+        side, rng = rng.uniform()
         strength = speed * CORE
         margin = clear(place, taken, 5.0)
         for other, known in zip(places, strengths, strict=True):
@@ -100,4 +96,4 @@ def whirling(
         places.append(Vec2(x, y))
         strengths.append(jnp.where(side < 0.5, strength, -strength))
     stack = lambda parts: jnp.stack([jnp.asarray(p, jnp.float32) for p in parts])  # noqa: E731
-    return Vortices(stack([p.x for p in places]), stack([p.y for p in places]), stack(strengths)), chance
+    return Vortices(stack([p.x for p in places]), stack([p.y for p in places]), stack(strengths)), rng

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...core.geometry import Scalar, Vec2, sin_cos
-from ...core.rng import Chance
-from ...dynamics.vessel import Boat, wrapped
-from .state import Thing
+from ...core.rng import Rng
+from ...dynamics.vessel import VesselState, wrapped
+from .state import Obstacle
 
 ROUND = 1.27
 """Standard deviation of a wrapped Gaussian that is spread like a von Mises distribution of concentration 1."""
@@ -19,7 +19,7 @@ SEEN = 0.8
 """Share of a thing's radius that sensors see on average."""
 
 
-def nearest(things: list[Thing], slots: int, reach: float) -> list[Thing]:
+def nearest(things: list[Obstacle], slots: int, reach: float) -> list[Obstacle]:
     """The nearest things within reach by their surfaces, nearest first; empty places have nothing there.
 
     By ranks and selection instead of a sort, which would be a loop of its own for every vessel.
@@ -42,29 +42,29 @@ def nearest(things: list[Thing], slots: int, reach: float) -> list[Thing]:
             parts = [jnp.where(mine, value, part) for value, part in zip(values, parts, strict=True)]
             there = there | mine
         x, y, vx, vy, radius = parts
-        found.append(Thing(Vec2(x, y), Vec2(vx, vy), radius, there))
+        found.append(Obstacle(Vec2(x, y), Vec2(vx, vy), radius, there))
     return jax.lax.optimization_barrier(found)
 
 
-def blurred(thing: Thing, chance: Chance, noise: float) -> tuple[Thing, Chance]:
+def blurred(thing: Obstacle, rng: Rng, noise: float) -> tuple[Obstacle, Rng]:
     """A thing as it is measured."""
     if not noise:
-        return thing, chance
+        return thing, rng
     parts = []
     for _ in range(4):
-        part, chance = chance.noise(noise)
+        part, rng = rng.approx_normal(noise)
         parts.append(part)
     x, y, vx, vy = parts
-    spread, chance = chance.noise(ROUND)
+    spread, rng = rng.approx_normal(ROUND)
     spread = wrapped(spread) * (1.0 / math.pi)
     radius = thing.radius * (SEEN + (1.0 - SEEN) * spread)
-    return Thing(thing.gap + Vec2(x, y), thing.course + Vec2(vx, vy), radius, thing.there), chance
+    return Obstacle(thing.gap + Vec2(x, y), thing.course + Vec2(vx, vy), radius, thing.there), rng
 
 
 WIDTH = 9
 
 
-def told(thing: Thing, boat: Boat, radius: float, sin: Scalar, cos: Scalar) -> list[Scalar]:
+def told(thing: Obstacle, boat: VesselState, radius: float, sin: Scalar, cos: Scalar) -> list[Scalar]:
     """A thing as a vessel is told of it: place and velocity as seen from the vessel, size, and whether there is one.
 
     Between them stands what follows if both keep their velocities, as a navigator's plotter shows it: how near they
@@ -90,7 +90,7 @@ def told(thing: Thing, boat: Boat, radius: float, sin: Scalar, cos: Scalar) -> l
     return [part * there for part in parts] + [there]
 
 
-def sonar(things: list[Thing], yaw: Scalar, beams: int, width: float, reach: float) -> list[Scalar]:
+def sonar(things: list[Obstacle], yaw: Scalar, beams: int, width: float, reach: float) -> list[Scalar]:
     """Where each beam meets something, ahead and left, and whether it does; beams run from right to left."""
     seen: list[Scalar] = []
     for angle in np.linspace(-0.5 * width, 0.5 * width, beams):

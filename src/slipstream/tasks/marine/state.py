@@ -5,20 +5,20 @@ from jaxtyping import Array, Float
 from ...core.geometry import Flag, Scalar, Vec2
 from ...core.struct import struct
 from ...core.task import State
-from ...dynamics.vessel import Boat, Dot, Hull, Vortices
+from ...dynamics.vessel import PointVessel, TwinThrusterVessel, VesselState, Vortices
 
 NOWHERE = 1e4
 """Where a buoy is that is not there."""
 
 
-LEVELS = {Hull: (0.0, -0.5, -1.0, 0.5, 1.0), Dot: (-1.0, 0.0, 1.0)}
+ACTION_LEVELS = {TwinThrusterVessel: (0.0, -0.5, -1.0, 0.5, 1.0), PointVessel: (-1.0, 0.0, 1.0)}
 """What a choice does to a thruster of a vessel, or to its speed or turn, as a share of the most it can."""
 THRUST_RATE = 1000.0
 """Newtons a second by which a thruster can change."""
 
 
 @struct
-class Waters:
+class MarineWorld:
     """What stays: goals, buoys and whirls."""
 
     goal: Vec2  # of every vessel
@@ -28,7 +28,7 @@ class Waters:
 
 
 @struct
-class Voyage:
+class VesselProgress:
     """How far one vessel has come."""
 
     distance: Scalar  # to its goal
@@ -42,11 +42,11 @@ class Voyage:
     score: Scalar
 
 
-MarineState = State[Waters, Boat, Voyage]
+MarineState = State[MarineWorld, VesselState, VesselProgress]
 
 
 @struct
-class Thing:
+class Obstacle:
     """Something a vessel could run into, seen from the vessel."""
 
     gap: Vec2  # from vessel to thing, east and north

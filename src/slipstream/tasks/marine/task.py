@@ -3,29 +3,32 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...core.errors import known
+from ...core.errors import require_choice
 from ...core.geometry import Scalar, Vec2, sin_cos
-from ...core.rng import Chance
-from ...core.task import ActionSpace, Box, Discrete, MultiDiscrete, Spec, State, joined
-from ...dynamics.vessel import Boat, Dot, Hull
+from ...core.rng import Rng
+from ...core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
+from ...core.task import ObstacleDistance, Spec, State, Task, stack_features
+from ...dynamics.vessel import PointVessel, TwinThrusterVessel, VesselState
 from .baselines import BASELINES
 from .colregs import duty
 from .reset import floating, journeys, whirling
 from .sensing import WIDTH, blurred, nearest, sonar, told
-from .state import LEVELS, THRUST_RATE, MarineState, Thing, Voyage, Waters
+from .state import ACTION_LEVELS, THRUST_RATE, MarineState, MarineWorld, Obstacle, VesselProgress
 
 
 @dataclass(frozen=True)
-class Marine:
+class Marine(Task[MarineState]):
     """Settings of a bay. The defaults are five WAM-V vessels and four buoys under the rules of the road."""
+
+    report: ClassVar[str] = "slipstream.tasks.marine.report"
 
     vessels: int = 5
     buoys: int = 4
@@ -76,9 +79,9 @@ class Marine:
     """whether worlds differ in how many vessels and buoys they have, as in training"""
 
     def __post_init__(self) -> None:
-        known("vehicle", self.vehicle, HULLS)
-        known("space", self.space, ("box", "discrete", "multidiscrete"))
-        known("sensing", self.sensing, ("things", "sonar"))
+        require_choice("vehicle", self.vehicle, HULLS)
+        require_choice("space", self.space, ("box", "discrete", "multidiscrete"))
+        require_choice("sensing", self.sensing, ("things", "sonar"))
         if (
             not 1 <= self.vessels <= 16
             or not 0 <= self.buoys <= 32
@@ -93,73 +96,81 @@ class Marine:
             raise ValueError(f"goals {self.distance:g} m away do not fit into a bay of {self.size:g} m")
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         who = "a vessel on its way to its goal" if self.vessels == 1 else f"{self.vessels} vessels on their way"
         around = [f"{count} {name}" for count, name in ((self.buoys, "buoys"), (self.vortices, "whirls")) if count]
-        among = f" among {' and '.join(around)}" if around else ""
+        select_agents = f" among {' and '.join(around)}" if around else ""
         sight = ", by sonar" if self.sensing == "sonar" else ""
-        return f"{who}{among}{', under the rules of the road' if self.rules else ''}{sight}"
+        return f"{who}{select_agents}{', under the rules of the road' if self.rules else ''}{sight}"
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
-        own = 7 if isinstance(self.hull, Hull) else 4
+        own = 7 if isinstance(self.hull, TwinThrusterVessel) else 4
         if self.sensing == "sonar":
-            return Spec(own + 3 * BEAMS, self.action, self.control_dt, self.vessels)
-        return Spec(own + WIDTH * self.slots, self.action, self.control_dt, self.vessels, things=(self.slots, WIDTH))
+            distance = ObstacleDistance(BEAMS, 3, self.reach, self.reach)
+            return Spec(own + 3 * BEAMS, self.action, self.control_dt, self.vessels, obstacle_distance=distance)
+        return Spec(
+            own + WIDTH * self.slots,
+            self.action,
+            self.control_dt,
+            self.vessels,
+            entities=(self.slots, WIDTH),
+            obstacle_distance=ObstacleDistance(self.slots, WIDTH, 20.0, self.reach, radius_column=4, radius_unit=0.3),
+        )
 
     @property
     def action(self) -> ActionSpace:
         if self.space == "box":
             return Box(2)
-        count = len(LEVELS[type(self.hull)])
+        count = len(ACTION_LEVELS[type(self.hull)])
         return Discrete(count * count) if self.space == "discrete" else MultiDiscrete((count, count))
 
     @property
-    def hull(self) -> Hull | Dot:
+    def hull(self) -> TwinThrusterVessel | PointVessel:
         return HULLS[self.vehicle]
 
-    def exam(self) -> "Marine":
+    def for_evaluation(self) -> "Marine":
         """All vessels and buoys in every world."""
         return replace(self, practice=False, stage=1.0)
 
-    def at(self, share: Scalar) -> "Marine":
+    def at_progress(self, share: Scalar) -> "Marine":
         """The task after that share of a training."""
         return replace(self, stage=jnp.minimum(2.0 * share, 1.0))
 
     # Starting
 
-    def reset(self, chance: Chance) -> MarineState:
+    def reset(self, rng: Rng) -> MarineState:
         grown = self.stage if self.practice else 1.0
         distance = self.first_distance + (self.distance - self.first_distance) * grown
-        starts, goals, chance = journeys(chance, self.vessels, self.size, distance, self.apart)
-        vessels, chance = self._number(chance, self.first_vessels, self.vessels, grown)
-        number, chance = self._number(chance, self.first_buoys, self.buoys, grown)
+        starts, goals, rng = journeys(rng, self.vessels, self.size, distance, self.apart)
+        vessels, rng = self._number(rng, self.first_vessels, self.vessels, grown)
+        number, rng = self._number(rng, self.first_buoys, self.buoys, grown)
         apart = self.apart + self.buoy_radius[1]
-        buoys, sizes, chance = floating(chance, self.buoys, number, self.size, self.buoy_radius, starts + goals, apart)
+        buoys, sizes, rng = floating(rng, self.buoys, number, self.size, self.buoy_radius, starts + goals, apart)
         vortices = None
         if self.vortices:
-            vortices, chance = whirling(chance, self.vortices, self.size, self.edge_speed, starts + goals)
+            vortices, rng = whirling(rng, self.vortices, self.size, self.edge_speed, starts + goals)
         yaws = []
         for _ in range(self.vessels):
-            yaw, chance = chance.uniform(-math.pi, math.pi)
+            yaw, rng = rng.uniform(-math.pi, math.pi)
             yaws.append(yaw)
         start, goal = self._joined(starts), self._joined(goals)
         yaw = self._joined(yaws)
-        boat = Boat.at(start, yaw)
+        boat = VesselState.at(start, yaw)
         zero, no = 0.0 * yaw, yaw > 10.0
         absent = self._joined([jnp.asarray(k >= vessels) for k in range(self.vessels)])
-        voyage = Voyage((goal - start).norm(), no, no, zero, zero, zero, zero, Vec2(zero, zero), zero)
+        voyage = VesselProgress((goal - start).norm(), no, no, zero, zero, zero, zero, Vec2(zero, zero), zero)
         # A vessel that is not there has ended before it began: nobody sees it and nothing is learned from it.
-        return State(Waters(goal, buoys, sizes, vortices), boat, voyage, chance, jnp.int32(0), zero, absent, no)
+        return State(MarineWorld(goal, buoys, sizes, vortices), boat, voyage, rng, jnp.int32(0), zero, absent, no)
 
-    def _number(self, chance: Chance, first: int, last: int, grown: Scalar) -> tuple[Scalar, Chance]:
+    def _number(self, rng: Rng, first: int, last: int, grown: Scalar) -> tuple[Scalar, Rng]:
         """How many there are: in practice often all there are at this stage, else any number from the first on."""
         if not self.practice or first >= last:
-            return jnp.float32(last), chance
+            return jnp.float32(last), rng
         most = first + (last - first) * grown
-        spread, chance = chance.uniform()
+        spread, rng = rng.uniform()
         any_number = first + jnp.maximum(2.0 * spread - 1.0, 0.0) * (most - first)
-        return jnp.round(jnp.where(spread < 0.5, most, any_number)), chance
+        return jnp.round(jnp.where(spread < 0.5, most, any_number)), rng
 
     def _joined(self, parts: list[Any]) -> Any:
         """What belongs to each vessel, with an axis of vessels if there are several."""
@@ -176,7 +187,7 @@ class Marine:
         if self.space == "box":
             sent = Vec2(jnp.clip(action[..., 0], -1.0, 1.0), jnp.clip(action[..., 1], -1.0, 1.0))
         else:
-            count = len(LEVELS[type(self.hull)])
+            count = len(ACTION_LEVELS[type(self.hull)])
             if self.space == "discrete":
                 first, second = action // count, action % count
             else:
@@ -186,51 +197,51 @@ class Marine:
 
     def _level(self, choice: Any) -> Scalar:
         level = jnp.zeros(jnp.shape(choice))
-        for k, value in enumerate(LEVELS[type(self.hull)]):
+        for k, value in enumerate(ACTION_LEVELS[type(self.hull)]):
             level = jnp.where(choice == k, value, level)
         return level
 
-    def move(self, state: MarineState, told: Vec2) -> Boat:
+    def move(self, state: MarineState, command: Vec2) -> VesselState:
         """Where the vessels are after one decision."""
         boat, hull, dt = state.body, self.hull, self.control_dt / self.substeps
 
         @jax.jit
-        def substep(boat: Boat, told: Vec2) -> Boat:
+        def substep(boat: VesselState, command: Vec2) -> VesselState:
             flow = self._flow(state.world, boat.position)
-            if isinstance(hull, Hull):
+            if isinstance(hull, TwinThrusterVessel):
                 return hull.step(boat, flow, dt)
-            return hull.step(boat, hull.acceleration * told.x, hull.turn * told.y, flow, dt)
+            return hull.step(boat, hull.acceleration * command.x, hull.turn * command.y, flow, dt)
 
         change = THRUST_RATE * self.control_dt
         for k in range(self.substeps):
             # In the original thrusters take a substep to hear.
-            if isinstance(hull, Hull) and k == min(hull.published, self.substeps - 1):
-                boat = hull.throttled(boat, change * told.x, change * told.y)
-            boat = jax.lax.optimization_barrier(substep(boat, told))
+            if isinstance(hull, TwinThrusterVessel) and k == min(hull.published, self.substeps - 1):
+                boat = hull.throttled(boat, change * command.x, change * command.y)
+            boat = jax.lax.optimization_barrier(substep(boat, command))
         return boat
 
-    def _flow(self, world: Waters, place: Vec2) -> Vec2:
+    def _flow(self, world: MarineWorld, place: Vec2) -> Vec2:
         if world.vortices is None:
             return Vec2(0.0, 0.0)
         return world.vortices.at(place)
 
     # Judging
 
-    def things(self, state: MarineState, boat: Boat) -> list[Thing]:
+    def things(self, state: MarineState, boat: VesselState) -> list[Obstacle]:
         """What each vessel could run into: the others that still sail, and the buoys."""
         # One vessel alone meets no others.
         sailing, course, found = state.present, boat.course, []
         for k in range(1, self.vessels):
             other = jax.tree.map(lambda x, k=k: jnp.roll(x, -k), (boat.position, course, sailing))
-            found.append(Thing(other[0] - boat.position, other[1], jnp.float32(self.hull.radius), other[2]))
+            found.append(Obstacle(other[0] - boat.position, other[1], jnp.float32(self.hull.radius), other[2]))
         for k in range(self.buoys):
             place = jax.tree.map(lambda x, k=k: x[k], state.world.buoys)
             still = Vec2(jnp.float32(0.0), jnp.float32(0.0))
-            found.append(Thing(place - boat.position, still, state.world.sizes[k], state.world.sizes[k] > 0.0))
+            found.append(Obstacle(place - boat.position, still, state.world.sizes[k], state.world.sizes[k] > 0.0))
         # Rolled and spread once, and not anew for everything that comes of them.
         return jax.lax.optimization_barrier(found)
 
-    def judge(self, state: MarineState, body: Boat) -> MarineState:
+    def judge(self, state: MarineState, body: VesselState) -> MarineState:
         """The state once the vessels are there, whoever moved them."""
         step = state.step + 1
         voyage, radius = state.progress, self.hull.radius
@@ -253,7 +264,7 @@ class Marine:
         limit = min(self.practice_limit, self.time_limit) if self.practice else self.time_limit
         late = step.astype(jnp.float32) * self.control_dt >= limit
         running = ~state.ended
-        voyage = Voyage(
+        voyage = VesselProgress(
             distance=distance,
             reached=voyage.reached | (reached & running),
             hit=voyage.hit | (hit & running),
@@ -268,15 +279,15 @@ class Marine:
             state,
             body=body,
             progress=voyage,
-            chance=state.chance.word()[1],
+            rng=state.rng.bits()[1],
             step=step,
             reward=reward,
             terminated=over,
             truncated=jnp.broadcast_to(late, over.shape) & ~over,
         )
 
-    def _effort(self, body: Boat, voyage: Voyage) -> Scalar:
-        if isinstance(self.hull, Hull):
+    def _effort(self, body: VesselState, voyage: VesselProgress) -> Scalar:
+        if isinstance(self.hull, TwinThrusterVessel):
             return (jnp.abs(body.left) + jnp.abs(body.right)) * (1e-3 * self.control_dt)
         return jnp.abs(voyage.sent.x) + jnp.abs(voyage.sent.y)
 
@@ -289,7 +300,7 @@ class Marine:
         gap = state.world.goal - boat.position
         goal = gap.rotated(-sin, cos)
         parts = [goal.x * 0.05, goal.y * 0.05, boat.velocity.x * 0.5, boat.velocity.y * 0.5]
-        if isinstance(self.hull, Hull):
+        if isinstance(self.hull, TwinThrusterVessel):
             parts += [boat.yaw_rate, boat.left * 1e-3, boat.right * 1e-3]
         if self.sensing == "sonar":
             parts += sonar(self.things(state, boat), boat.yaw, BEAMS, BEAM_WIDTH, self.reach)
@@ -297,48 +308,38 @@ class Marine:
             for thing in self.sensed(state):
                 parts += told(thing, boat, self.hull.radius, sin, cos)
         shape = jnp.shape(boat.yaw)
-        return joined([jnp.broadcast_to(part, shape) for part in parts])
+        return stack_features([jnp.broadcast_to(part, shape) for part in parts])
 
-    def sensed(self, state: MarineState) -> list[Thing]:
+    def sensed(self, state: MarineState) -> list[Obstacle]:
         """The nearest things of each vessel, as its sensors measure them."""
-        chance = state.chance.fork(0x0B5E)
+        rng = state.rng.fork(0x0B5E)
         if self.vessels > 1:
-            chance = jax.vmap(chance.fork)(jnp.arange(self.vessels, dtype=jnp.uint32))
+            rng = jax.vmap(rng.fork)(jnp.arange(self.vessels, dtype=jnp.uint32))
         measured = []
         for thing in nearest(self.things(state, state.body), self.slots, self.reach):
-            thing, chance = self._measured(thing, chance)
+            thing, rng = self._measured(thing, rng)
             measured.append(thing)
         # Drawn once: fused into what is told, noise would be computed anew for every number.
         return jax.lax.optimization_barrier(measured)
 
-    def _measured(self, thing: Thing, chance: Chance) -> tuple[Thing, Chance]:
+    def _measured(self, thing: Obstacle, rng: Rng) -> tuple[Obstacle, Rng]:
         blur = partial(blurred, noise=self.noise)
         if self.vessels == 1:
-            return blur(thing, chance)
+            return blur(thing, rng)
         shape = (self.vessels,)
-        return jax.vmap(blur)(jax.tree.map(lambda x: jnp.broadcast_to(x, shape), thing), chance)
-
-    def nearness(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b"]:
-        """Metres to the nearest thing a vessel is told of; its reach if there is none."""
-        if self.sensing == "sonar":
-            rows = observation[..., -3 * BEAMS :].reshape(*observation.shape[:-1], BEAMS, 3)
-            away = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * self.reach
-            return jnp.min(jnp.where(rows[..., 2] > 0.5, away, self.reach), -1)
-        rows = observation[..., -WIDTH * self.slots :].reshape(*observation.shape[:-1], self.slots, WIDTH)
-        away = jnp.sqrt(rows[..., 0] ** 2 + rows[..., 1] ** 2 + 1e-12) * 20.0 - rows[..., 4] / 0.3
-        return jnp.min(jnp.where(rows[..., -1] > 0.5, away, self.reach), -1)
+        return jax.vmap(blur)(jax.tree.map(lambda x: jnp.broadcast_to(x, shape), thing), rng)
 
     # Reporting
 
-    def figures(self, state: MarineState) -> dict[str, Float[Array, "*agents"]]:
+    def episode_metrics(self, state: MarineState) -> dict[str, Float[Array, "*agents"]]:
         voyage = state.progress
         return {
             "success": voyage.reached.astype(jnp.float32),
-            "score": jnp.asarray(voyage.score),
+            "episode_return": jnp.asarray(voyage.score),
             "crash": voyage.hit.astype(jnp.float32),
             "duration": jnp.where(voyage.reached, voyage.time, jnp.nan),
             "energy": jnp.where(voyage.reached, voyage.energy, jnp.nan),
-            "yielding": jnp.asarray(voyage.yielding),
+            "give_way_time": jnp.asarray(voyage.yielding),
         }
 
     def record(self, state: MarineState) -> dict[str, Array]:
@@ -353,7 +354,7 @@ class Marine:
             "ended": state.ended,
         }
 
-    def scenery(self, state: MarineState) -> dict[str, Array]:
+    def world_record(self, state: MarineState) -> dict[str, Array]:
         world = state.world
         kept = {
             "goal": jnp.stack([world.goal.x, world.goal.y], -1),
@@ -367,18 +368,22 @@ class Marine:
         """Classical planners on the same worlds."""
         return {name: partial(script, self) for name, script in BASELINES.items()}
 
-    def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
+    def summary(self, metrics: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Of all vessels; and in how many worlds every vessel reached its goal."""
-        together = np.asarray(figures["success"]).reshape(-1, self.vessels)
+        together = np.asarray(metrics["success"]).reshape(-1, self.vessels)
         mean = lambda x: float(np.nanmean(x)) if np.isfinite(x).any() else math.nan  # noqa: E731
         return {
             "all_reach": float(np.mean(np.all(together > 0.5, axis=1))),
-            "crash_rate": mean(figures["crash"]),
-            "duration_mean": mean(figures["duration"]),
-            "energy_mean": mean(figures["energy"]),
-            "yielding_mean": mean(figures["yielding"]),
+            "crash_rate": mean(metrics["crash"]),
+            "duration_mean": mean(metrics["duration"]),
+            "energy_mean": mean(metrics["energy"]),
+            "give_way_time_mean": mean(metrics["give_way_time"]),
         }
 
 
 BEAMS, BEAM_WIDTH = 11, math.radians(120.0)
-HULLS: dict[str, Hull | Dot] = {"wamv": Hull(), "wamv-original": Hull(published=True), "dot": Dot()}
+HULLS: dict[str, TwinThrusterVessel | PointVessel] = {
+    "wamv": TwinThrusterVessel(),
+    "wamv-original": TwinThrusterVessel(published=True),
+    "dot": PointVessel(),
+}

@@ -11,12 +11,16 @@ from PIL import Image, ImageDraw, ImageFont
 from ...core.geometry import Quat, Vec3
 from ...evaluate.episode import Episode
 from ...report import charts
-from ...report.charts import colour_of
-from ...report.text import Section, Words
+from ...report.charts import color_of
+from ...report.default import hardness, map_canvas
+from ...report.text import Film, ReportText, Section
+from ...report.video import FPS
 from ...sensors.camera import Camera
-from . import Racing
-from .scene import eye, race_scene
+from .scene import nose_camera, race_scene
+from .task import Racing
 from .track import OPENING, OUTER, Gate
+
+__all__ = ["film", "hardness", "landmarks", "map_canvas", "sections", "text"]
 
 WIDTH, HEIGHT, FINE = 1280, 640, 2
 """Of the film in pixels, and how many times finer it is drawn before it is scaled down."""
@@ -28,9 +32,9 @@ SKY, GROUND, GRID = (196, 214, 233), (121, 134, 120), (143, 156, 141)
 PAPER, FRAME, NEXT, INK = (247, 249, 252), (71, 85, 105), (234, 88, 12), (15, 23, 42)
 
 
-def words(task: Racing) -> Words:
-    return Words(
-        task=task.about,
+def text(task: Racing) -> ReportText:
+    return ReportText(
+        task=task.description,
         attempts="starts",
         success="finish a lap",
         film="Left: from above, trails coloured by speed. Right: behind the leading drone; its next gate is orange; "
@@ -43,27 +47,47 @@ def words(task: Racing) -> Words:
     )
 
 
-def sections(task: Racing, episodes: list[Episode], figures: dict[str, np.ndarray]) -> list[Section]:
+def sections(task: Racing, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
     """Paths from above, and how lap times spread."""
     nothing = np.zeros(0)
     laps = [
-        charts.histogram(figures.get("lap_time", nothing), "first lap from standing, s", "episodes"),
-        charts.histogram(figures.get("flying_lap", nothing), "best flying lap, s", "episodes"),
+        charts.histogram(metrics.get("lap_time", nothing), "first lap from standing, s", "episodes"),
+        charts.histogram(metrics.get("flying_lap", nothing), "best flying lap, s", "episodes"),
     ]
     above = f"{len(episodes)} evaluation episodes seen from above. Numbers are gates in order, with their height."
-    return [Section("Flight", [Markup(flown(episodes))], above), Section("Lap times", [Markup(c) for c in laps], "")]
+    return [
+        Section("Flight", [Markup(path_chart(episodes))], above),
+        Section("Lap times", [Markup(c) for c in laps], ""),
+    ]
 
 
-def flown(episodes: list[Episode]) -> str:
+def film(task: Racing, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
+    """All episodes at the same time; the one to follow is the one that comes furthest."""
+    flights = [flight for episode in episodes for flight in by_agent(episode)]
+    flights.sort(key=lambda e: (-e.metrics.get("success", 0.0), -e.length))
+    frames = int(min(seconds, max(e.length * e.control_dt for e in flights)) * FPS)
+    return Film(RaceCanvas(flights, title, frames, FPS), frames)
+
+
+def landmarks(episode: Episode, time: float) -> list[tuple[np.ndarray, bool]]:
+    """The gates."""
+    lines = []
+    for x, y, _, cos, sin in episode.world["gates"]:
+        aside = np.array([-sin, cos]) * OUTER / 2
+        lines.append((np.stack([np.array([x, y]) - aside, np.array([x, y]) + aside]), True))
+    return lines
+
+
+def path_chart(episodes: list[Episode]) -> str:
     """Paths of the episodes that share the first one's track."""
     if not episodes:
         return ""
-    gates = episodes[0].scenery["gates"]
+    gates = episodes[0].world["gates"]
     paths = []
     for episode in episodes:
-        if not np.allclose(episode.scenery["gates"], gates):
+        if not np.allclose(episode.world["gates"], gates):
             continue
-        position, velocity = episode.steps["position"], episode.steps["velocity"]
+        position, velocity = episode.trajectory["position"], episode.trajectory["velocity"]
         for agent in range(position.shape[1]) if position.ndim == 3 else [None]:
             place = position if agent is None else position[:, agent]
             speed = np.linalg.norm(velocity if agent is None else velocity[:, agent], axis=-1)
@@ -73,31 +97,36 @@ def flown(episodes: list[Episode]) -> str:
 
 def by_agent(episode: Episode) -> list[Episode]:
     """An episode of several drones as several of one."""
-    if episode.steps["position"].ndim == 2:
+    if episode.trajectory["position"].ndim == 2:
         return [episode]
-    agents = episode.steps["position"].shape[1]
+    agents = episode.trajectory["position"].shape[1]
     return [
-        Episode({k: v[:, i] for k, v in episode.steps.items()}, episode.scenery, episode.figures, episode.control_dt)
+        Episode(
+            {k: v[:, i] for k, v in episode.trajectory.items()},
+            episode.world,
+            episode.metrics,
+            episode.control_dt,
+        )
         for i in range(agents)
     ]
 
 
-class Canvas:
+class RaceCanvas:
     """Draws one moment of the race."""
 
     size = WIDTH, HEIGHT
 
     def __init__(self, flights: list[Episode], title: str, frames: int, fps: int) -> None:
-        self.flights, self.title, self.fps = flights, title, fps
+        self.vehicle_states, self.title, self.fps = flights, title, fps
         self.leader = flights[0]
-        self.gates = self.leader.scenery["gates"]
-        self.fastest = max(float(np.linalg.norm(e.steps["velocity"], axis=-1).max()) for e in flights)
+        self.gates = self.leader.world["gates"]
+        self.fastest = max(float(np.linalg.norm(e.trajectory["velocity"], axis=-1).max()) for e in flights)
         self.pane = WIDTH // 2 * FINE
         self.high = HEIGHT * FINE
         # Generated tracks differ between worlds: then only the leader's world is shown.
-        same = [e for e in flights if np.allclose(e.scenery["gates"], self.gates)]
+        same = [e for e in flights if np.allclose(e.world["gates"], self.gates)]
         self.shown = same
-        points = np.concatenate([self.gates[:, :2], *[e.steps["position"][:, :2] for e in same]])
+        points = np.concatenate([self.gates[:, :2], *[e.trajectory["position"][:, :2] for e in same]])
         low, high = points.min(axis=0) - 1.5, points.max(axis=0) + 1.5
         room = np.array([self.pane - 40 * FINE, self.high - 120 * FINE])
         self.scale = float(np.min(room / (high - low)))
@@ -109,8 +138,8 @@ class Canvas:
 
     def _smooth_heading(self) -> np.ndarray:
         """Where the chasing camera looks from: the leader's way, without its twitches."""
-        velocity = self.leader.steps["velocity"][:, :2]
-        nose = forward(self.leader.steps["attitude"])[:, :2]
+        velocity = self.leader.trajectory["velocity"][:, :2]
+        nose = forward(self.leader.trajectory["attitude"])[:, :2]
         way = velocity + 2.0 * nose
         smooth = np.empty_like(way)
         state = way[0]
@@ -131,14 +160,14 @@ class Canvas:
             for n, flight in enumerate(others):
                 i = self.index(flight, k / self.fps)
                 if i < flight.length - 1:
-                    places[k, n] = flight.steps["position"][i]
+                    places[k, n] = flight.trajectory["position"][i]
 
-        def picture(place: jax.Array, turn: jax.Array, there: jax.Array) -> jax.Array:
+        def image(place: jax.Array, turn: jax.Array, there: jax.Array) -> jax.Array:
             scene = race_scene(gates, Vec3(*there.T))
-            return NOSE.render(scene, eye(Vec3(*place), Quat(*turn))).rgb
+            return NOSE.render(scene, nose_camera(Vec3(*place), Quat(*turn))).rgb
 
-        own = [jnp.asarray(self.leader.steps[name][steps], jnp.float32) for name in ("position", "attitude")]
-        return np.asarray(jax.jit(jax.vmap(picture))(*own, jnp.asarray(places)))
+        own = [jnp.asarray(self.leader.trajectory[name][steps], jnp.float32) for name in ("position", "attitude")]
+        return np.asarray(jax.jit(jax.vmap(image))(*own, jnp.asarray(places)))
 
     def index(self, flight: Episode, time: float) -> int:
         return min(int(time / flight.control_dt), flight.length - 1)
@@ -159,8 +188,8 @@ class Canvas:
     # From above
 
     def on_plan(self, points: np.ndarray) -> np.ndarray:
-        centre = np.array([self.pane / 2, self.high / 2 + 30 * FINE])
-        return centre + (points[..., :2] - self.middle) * self.scale * np.array([1.0, -1.0])
+        center = np.array([self.pane / 2, self.high / 2 + 30 * FINE])
+        return center + (points[..., :2] - self.middle) * self.scale * np.array([1.0, -1.0])
 
     def _plan(self) -> Image.Image:
         """What does not move."""
@@ -175,24 +204,26 @@ class Canvas:
     def above(self, time: float) -> Image.Image:
         image = self.plan.copy()
         pen = ImageDraw.Draw(image)
-        following = int(self.leader.steps["next_gate"][self.index(self.leader, time)])
+        following = int(self.leader.trajectory["next_gate"][self.index(self.leader, time)])
         for number, (x, y, z, cos, sin) in enumerate(self.gates):
             aside = np.array([-sin, cos]) * OUTER / 2
-            centre = np.array([x, y])
-            ends = self.on_plan(np.stack([centre - aside, centre + aside]))
-            colour = NEXT if number == following else FRAME
-            pen.line([tuple(p) for p in ends], fill=colour, width=int((3 + z) * FINE))
+            center = np.array([x, y])
+            ends = self.on_plan(np.stack([center - aside, center + aside]))
+            color = NEXT if number == following else FRAME
+            pen.line([tuple(p) for p in ends], fill=color, width=int((3 + z) * FINE))
             tip = self.on_plan(np.array([[x, y], [x + cos, y + sin]]))
-            pen.line([tuple(p) for p in tip], fill=colour, width=2 * FINE)
+            pen.line([tuple(p) for p in tip], fill=color, width=2 * FINE)
             name = self.on_plan(np.array([x, y]) + aside * 1.45 - 0.3 * np.array([cos, sin]))
-            pen.text(tuple(name), str(number + 1), colour, self.small, anchor="mm")
+            pen.text(tuple(name), str(number + 1), color, self.small, anchor="mm")
         for flight in reversed(self.shown):
             i = self.index(flight, time)
             first = max(0, i - int(TRAIL / flight.control_dt))
             self.trail(
-                pen, self.on_plan(flight.steps["position"][first : i + 1]), flight.steps["velocity"][first : i + 1]
+                pen,
+                self.on_plan(flight.trajectory["position"][first : i + 1]),
+                flight.trajectory["velocity"][first : i + 1],
             )
-            x, y = self.on_plan(flight.steps["position"][i])
+            x, y = self.on_plan(flight.trajectory["position"][i])
             size = (7 if flight is self.leader else 4) * FINE
             pen.ellipse(
                 (x - size, y - size, x + size, y + size), fill=INK if flight is self.leader else (100, 116, 139)
@@ -203,20 +234,20 @@ class Canvas:
         speed = np.linalg.norm(velocity, axis=-1)
         for i in range(0, len(points) - 2, 2):
             ends = [tuple(points[i]), tuple(points[i + 2])]
-            pen.line(ends, fill=colour_of(float(speed[i]) / self.fastest), width=width * FINE)
+            pen.line(ends, fill=color_of(float(speed[i]) / self.fastest), width=width * FINE)
 
     # From behind
 
     def chase(self, time: float) -> Image.Image:
         i = self.index(self.leader, time)
-        position = self.leader.steps["position"][i]
+        position = self.leader.trajectory["position"][i]
         way = self.heading[i]
         eye = position + np.array([-2.6 * way[0], -2.6 * way[1], 0.9])
         view = View(eye, position + np.array([2.0 * way[0], 2.0 * way[1], 0.1]), self.pane, self.high)
         image = Image.new("RGB", (self.pane, self.high), SKY)
         pen = ImageDraw.Draw(image)
         self.land(pen, view, position)
-        following = int(self.leader.steps["next_gate"][i])
+        following = int(self.leader.trajectory["next_gate"][i])
         order = sorted(range(len(self.gates)), key=lambda k: -float(np.linalg.norm(self.gates[k, :3] - eye)))
         behind = [k for k in order if np.dot(self.gates[k, :3] - position, position - eye) > 0]
         for k in behind:
@@ -238,12 +269,12 @@ class Canvas:
             for a, b in (((cx + k, cy - 40, 0), (cx + k, cy + 40, 0)), ((cx - 40, cy + k, 0), (cx + 40, cy + k, 0))):
                 view.line(pen, np.array(a, float), np.array(b, float), GRID, FINE)
 
-    def gate(self, pen: ImageDraw.ImageDraw, view: "View", gate: np.ndarray, colour: tuple[int, int, int]) -> None:
-        centre, (cos, sin) = gate[:3], gate[3:]
+    def gate(self, pen: ImageDraw.ImageDraw, view: "View", gate: np.ndarray, color: tuple[int, int, int]) -> None:
+        center, (cos, sin) = gate[:3], gate[3:]
         aside, up = np.array([-sin, cos, 0.0]), np.array([0.0, 0.0, 1.0])
 
         def corner(half: float, a: int, u: int) -> np.ndarray:
-            return centre + aside * (half * a) + up * (half * u)
+            return center + aside * (half * a) + up * (half * u)
 
         around = [(-1, -1), (1, -1), (1, 1), (-1, 1)]
         for (a0, u0), (a1, u1) in zip(around, around[1:] + around[:1], strict=True):
@@ -251,14 +282,14 @@ class Canvas:
                 corner(OUTER / 2, a0, u0), corner(OUTER / 2, a1, u1),
                 corner(OPENING / 2, a1, u1), corner(OPENING / 2, a0, u0),
             ]  # fmt: skip
-            view.polygon(pen, quad, colour, FRAME)
-        if centre[2] > OUTER / 2 + 0.1:
+            view.polygon(pen, quad, color, FRAME)
+        if center[2] > OUTER / 2 + 0.1:
             for side in (-1, 1):
                 foot = corner(OUTER / 2, side, -1)
                 view.line(pen, foot, np.array([foot[0], foot[1], 0.0]), FRAME, 2 * FINE)
 
     def drone(self, pen: ImageDraw.ImageDraw, view: "View", flight: Episode, i: int) -> None:
-        position, q = flight.steps["position"][i], flight.steps["attitude"][i]
+        position, q = flight.trajectory["position"][i], flight.trajectory["attitude"][i]
         shadow = [
             position * [1, 1, 0] + 0.18 * np.array([math.cos(a), math.sin(a), 0]) for a in np.arange(0, 6.28, 0.6)
         ]
@@ -275,7 +306,7 @@ class Canvas:
 
     def tell(self, pen: ImageDraw.ImageDraw, time: float) -> None:
         i = self.index(self.leader, time)
-        steps = self.leader.steps
+        steps = self.leader.trajectory
         speed = float(np.linalg.norm(steps["velocity"][i]))
         count = len(self.gates)
         passed = int(steps["passed"][i])
@@ -306,15 +337,15 @@ class View:
         right /= max(float(np.linalg.norm(right)), 1e-6)
         self.axes = np.stack([right, np.cross(right, ahead), ahead])
         self.eye, self.focal = eye, width / 2 / math.tan(fov / 2)
-        self.centre = np.array([width / 2, height / 2])
-        self.horizon = self.centre[1] + self.focal * ahead[2] / max(math.hypot(ahead[0], ahead[1]), 1e-6)
+        self.center = np.array([width / 2, height / 2])
+        self.horizon = self.center[1] + self.focal * ahead[2] / max(math.hypot(ahead[0], ahead[1]), 1e-6)
 
     def _flat(self, point: np.ndarray) -> tuple[float, float]:
-        x, y = self.centre + self.focal * np.array([point[0], -point[1]]) / point[2]
+        x, y = self.center + self.focal * np.array([point[0], -point[1]]) / point[2]
         return float(np.clip(x, -1e4, 1e4)), float(np.clip(y, -1e4, 1e4))
 
     def line(
-        self, pen: ImageDraw.ImageDraw, a: np.ndarray, b: np.ndarray, colour: tuple[int, int, int], width: int
+        self, pen: ImageDraw.ImageDraw, a: np.ndarray, b: np.ndarray, color: tuple[int, int, int], width: int
     ) -> None:
         a, b = self.axes @ (a - self.eye), self.axes @ (b - self.eye)
         near = 0.15
@@ -324,18 +355,18 @@ class View:
             a = b + (a - b) * ((b[2] - near) / (b[2] - a[2]))
         elif b[2] < near:
             b = a + (b - a) * ((a[2] - near) / (a[2] - b[2]))
-        pen.line([self._flat(a), self._flat(b)], fill=colour, width=width)
+        pen.line([self._flat(a), self._flat(b)], fill=color, width=width)
 
     def polygon(
         self,
         pen: ImageDraw.ImageDraw,
         points: list[np.ndarray],
-        colour: tuple[int, int, int],
+        color: tuple[int, int, int],
         edge: tuple[int, int, int] | None,
     ) -> None:
         seen = [self.axes @ (p - self.eye) for p in points]
         if all(p[2] > 0.15 for p in seen):
-            pen.polygon([self._flat(p) for p in seen], fill=colour, outline=edge)
+            pen.polygon([self._flat(p) for p in seen], fill=color, outline=edge)
 
 
 def rotation(q: np.ndarray) -> np.ndarray:

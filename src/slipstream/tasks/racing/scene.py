@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ...core.geometry import Quat, Scalar, Vec3, heading
 from ...sensors.camera import View
-from ...sensors.scene import Colour, Ground, Scene, Shapes, daylight
+from ...sensors.scene import Color, Ground, Scene, Shapes, daylight
 from .track import DEPTH, OPENING, OUTER, Gate
 
 TILT = 0.35
@@ -17,8 +17,8 @@ TILT = 0.35
 FIELD = 1.9
 BAR = (OUTER - OPENING) / 2
 POST = 0.04
-COLOURS = tuple(
-    Colour(*rgb)
+COLORS = tuple(
+    Color(*rgb)
     for rgb in (
         (0.95, 0.45, 0.10), (0.15, 0.45, 0.85), (0.90, 0.80, 0.20), (0.75, 0.20, 0.45),
         (0.20, 0.75, 0.70), (0.85, 0.15, 0.15), (0.55, 0.35, 0.80), (0.95, 0.95, 0.95),
@@ -35,30 +35,30 @@ def race_scene(gates: Sequence[Gate], others: Vec3 | None = None) -> Scene:
     bars = ((middle, 0.0, upright), (-middle, 0.0, upright), (0.0, middle, level), (0.0, -middle, level))
     boxes, posts = [], []
     for number, gate in enumerate(gates):
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         turn = heading(gate.normal)
         aside = Vec3(-gate.sin, gate.cos, 0.0)
         up = Vec3(0.0, 0.0, 1.0)
         for side, height, size in bars:
-            boxes.append(shape(gate.centre + aside * side + up * height, turn, Vec3(*size), colour, number))
+            boxes.append(shape(gate.center + aside * side + up * height, turn, Vec3(*size), color, number))
         # Posts reach from the ground to the lower bar.
-        half = jnp.maximum(0.5 * (gate.centre.z - OUTER / 2), 1e-3)
+        half = jnp.maximum(0.5 * (gate.center.z - OUTER / 2), 1e-3)
         for side in (-1.0, 1.0):
-            foot = gate.centre + aside * (side * (OUTER - BAR) / 2)
+            foot = gate.center + aside * (side * (OUTER - BAR) / 2)
             post = Vec3(foot.x, foot.y, half)
-            posts.append(shape(post, turn, Vec3(POST, POST, half), Colour(0.4, 0.4, 0.4), POST_LABEL))
+            posts.append(shape(post, turn, Vec3(POST, POST, half), Color(0.4, 0.4, 0.4), POST_LABEL))
     return Scene(
         **daylight(),
-        ground=jax.tree.map(jnp.float32, Ground(0.0, 2.0, Colour(0.36, 0.45, 0.33), Colour(0.42, 0.52, 0.38))),
+        ground=jax.tree.map(jnp.float32, Ground(0.0, 2.0, Color(0.36, 0.45, 0.33), Color(0.42, 0.52, 0.38))),
         boxes=jax.tree.map(lambda *x: jnp.stack(x), *boxes),
         cylinders=jax.tree.map(lambda *x: jnp.stack(x), *posts),
         ellipsoids=None if others is None else drones(others),
     )
 
 
-def shape(position: Vec3, attitude: Quat, size: Vec3, colour: Colour, label: int) -> Shapes:
+def shape(position: Vec3, attitude: Quat, size: Vec3, color: Color, label: int) -> Shapes:
     """One shape, as numbers of the same type."""
-    parts = jax.tree.map(jnp.float32, (position, attitude, size, colour))
+    parts = jax.tree.map(jnp.float32, (position, attitude, size, color))
     return Shapes(*parts, jnp.int32(label))
 
 
@@ -72,12 +72,12 @@ def drones(places: Vec3) -> Shapes:
         position=places,
         attitude=Quat(all_of(1.0), all_of(0.0), all_of(0.0), all_of(0.0)),
         size=Vec3(all_of(0.15), all_of(0.15), all_of(0.06)),
-        colour=Colour(all_of(0.15), all_of(0.15), all_of(0.18)),
+        color=Color(all_of(0.15), all_of(0.15), all_of(0.18)),
         label=jnp.full(jnp.shape(places.x), DRONE_LABEL, jnp.int32),
     )
 
 
-def eye(position: Vec3, attitude: Quat, seed: Scalar = 0) -> View:
+def nose_camera(position: Vec3, attitude: Quat, seed: Scalar = 0) -> View:
     """The camera in a drone's nose."""
     up = Quat(math.cos(TILT / 2), 0.0, -math.sin(TILT / 2), 0.0)
     ahead = attitude.forward * 0.05

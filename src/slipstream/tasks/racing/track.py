@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ...core.geometry import Flag, Scalar, Vec3, sin_cos
-from ...core.rng import Chance
+from ...core.rng import Rng
 from ...core.struct import struct
 
 OPENING = 1.524
@@ -32,14 +32,14 @@ class Crossing:
 class Gate:
     """A square frame standing upright, to be flown through along its heading."""
 
-    centre: Vec3
+    center: Vec3
     cos: Scalar  # of its heading
     sin: Scalar
 
     def local(self, point: Vec3) -> Vec3:
         """`point` in the gate's own frame: through, aside, up."""
         # In this order a fixed gate's own part is a constant of the program.
-        return self.turned_in(point) - self.turned_in(self.centre)
+        return self.turned_in(point) - self.turned_in(self.center)
 
     def turned_in(self, v: Vec3) -> Vec3:
         """A direction of the world in the gate's frame."""
@@ -96,9 +96,9 @@ class Track:
             for x, y, z, yaw in self.places
         )
 
-    def draw(self, chance: Chance) -> tuple[tuple[Gate, ...], Chance]:
+    def draw(self, rng: Rng) -> tuple[tuple[Gate, ...], Rng]:
         """What a world has to remember of its track: of a fixed one, nothing."""
-        return (), chance
+        return (), rng
 
     def gates(self, drawn: tuple[Gate, ...]) -> tuple[Gate, ...]:
         return self.fixed
@@ -126,31 +126,31 @@ class GeneratedTrack:
         if not 4 <= self.count <= 16:
             raise ValueError(f"a generated track has 4 to 16 gates, not {self.count}")
 
-    def draw(self, chance: Chance) -> tuple[tuple[Gate, ...], Chance]:
-        radius, chance = chance.uniform(*self.radius)
-        phase, chance = chance.uniform(0.0, 2.0 * math.pi)
-        lobe_phase, chance = chance.uniform(0.0, 2.0 * math.pi)
-        depth, chance = chance.uniform(0.0, self.modulation)
-        coin, chance = chance.uniform()
+    def draw(self, rng: Rng) -> tuple[tuple[Gate, ...], Rng]:
+        radius, rng = rng.uniform(*self.radius)
+        phase, rng = rng.uniform(0.0, 2.0 * math.pi)
+        lobe_phase, rng = rng.uniform(0.0, 2.0 * math.pi)
+        depth, rng = rng.uniform(0.0, self.modulation)
+        coin, rng = rng.uniform()
         lobes = jnp.where(coin < 0.5, 2.0, 3.0)
-        side, chance = chance.uniform()
+        side, rng = rng.uniform()
         way = jnp.where(side < 0.5, 1.0, -1.0)
-        centres: list[Vec3] = []
+        centers: list[Vec3] = []
         for k in range(self.count):
-            slip, chance = chance.uniform(-self.jitter, self.jitter)
-            height, chance = chance.uniform(*self.height)
+            slip, rng = rng.uniform(-self.jitter, self.jitter)
+            height, rng = rng.uniform(*self.height)
             around = (k + slip) * (2.0 * math.pi / self.count)
             sin, cos = sin_cos(phase + way * around)
             reach = radius * (1.0 + depth * sin_cos(lobes * around + lobe_phase)[0])
-            centres.append(Vec3(reach * cos, reach * sin, height + OUTER / 2))
+            centers.append(Vec3(reach * cos, reach * sin, height + OUTER / 2))
         gates: list[Gate] = []
-        for k, centre in enumerate(centres):
-            ahead = centres[(k + 1) % self.count] - centres[k - 1]
+        for k, center in enumerate(centers):
+            ahead = centers[(k + 1) % self.count] - centers[k - 1]
             along = Vec3(ahead.x, ahead.y, 0.0).unit()
-            turn, chance = chance.uniform(-self.turn, self.turn)
+            turn, rng = rng.uniform(-self.turn, self.turn)
             sin, cos = sin_cos(turn)
-            gates.append(Gate(centre, cos * along.x - sin * along.y, sin * along.x + cos * along.y))
-        return tuple(gates), chance
+            gates.append(Gate(center, cos * along.x - sin * along.y, sin * along.x + cos * along.y))
+        return tuple(gates), rng
 
     def gates(self, drawn: tuple[Gate, ...]) -> tuple[Gate, ...]:
         return drawn

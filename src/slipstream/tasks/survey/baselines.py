@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...core.geometry import Flag, Scalar, Vec2, Vec3, sin_cos
-from ...dynamics.velocity_drone import Gimbal, Glide, wrapped
+from ...dynamics.velocity_drone import Gimbal, VelocityDroneState, wrapped
 from . import coverage
 from .observation import CLOSE, aimed, turned_to
 from .state import Sortie, SurveyState
@@ -34,7 +34,7 @@ def fly_script(script: Script, task: "Survey", state: SurveyState) -> Float[Arra
 
 
 def action(
-    task: "Survey", drone: Glide, velocity: Vec3, yaw: Scalar | None = None, gimbal: Vec2 | None = None
+    task: "Survey", drone: VelocityDroneState, velocity: Vec3, yaw: Scalar | None = None, gimbal: Vec2 | None = None
 ) -> Array:
     """The action that flies at a velocity over the ground, looking along `yaw`, or else along the way."""
     handling = task.handling
@@ -51,7 +51,7 @@ def action(
     return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
 
 
-def towards(drone: Glide, point: Vec3, speed: float) -> Vec3:
+def towards(drone: VelocityDroneState, point: Vec3, speed: float) -> Vec3:
     """The velocity straight to a point, slowing down before it."""
     way = point - drone.position
     distance = way.norm()
@@ -77,9 +77,9 @@ UNREACHED = 1e6
 """Length of a way that does not exist, m."""
 
 
-def believed(state: SurveyState, number: Array) -> Glide:
+def believed(state: SurveyState, number: Array) -> VelocityDroneState:
     """A drone where it believes itself to be: a script knows its place no better than a policy."""
-    drone: Glide = one(state.body.drones, number)
+    drone: VelocityDroneState = one(state.body.drones, number)
     drift: Vec2 = one(state.progress.drift, number)
     return replace(drone, position=drone.position + Vec3(drift.x, drift.y, 0.0 * drift.x))
 
@@ -97,8 +97,8 @@ def unit(way: Vec2) -> tuple[Vec2, Scalar]:
 def chord(zone: Zone, start: Vec2, end: Vec2, room: float) -> Scalar:
     """How much of the straight way from `start` to `end` lies within `room` of a zone, m."""
     way, length = unit(end - start)
-    along = (zone.centre - start).dot(way)
-    radius, off = zone.radius + room, (start + way * along - zone.centre).norm()
+    along = (zone.center - start).dot(way)
+    radius, off = zone.radius + room, (start + way * along - zone.center).norm()
     half = jnp.sqrt(jnp.maximum(radius * radius - off * off, 0.0))
     return jnp.clip(along + half, 0.0, length) - jnp.clip(along - half, 0.0, length)
 
@@ -120,15 +120,15 @@ def next_corner(task: "Survey", state: SurveyState, here: Vec2, goal: Vec2) -> V
     length = partial(way_length, task, state)
 
     def around(zone: Zone, side: float) -> tuple[Scalar, Vec2]:
-        out, distance = unit(here - zone.centre)
+        out, distance = unit(here - zone.center)
         radius = zone.radius + (ROOM + 1.0) * margin
         cos = jnp.minimum(radius / jnp.maximum(distance, 1.0), 1.0)
         sin = side * jnp.sqrt(1.0 - cos * cos)
         touch = Vec2(cos * out.x - sin * out.y, sin * out.x + cos * out.y)
         # Beyond the point of contact: at the zone itself that would be where the drone already is.
-        corner = zone.centre + touch * radius + Vec2(-touch.y, touch.x) * (side * LEAD * radius)
+        corner = zone.center + touch * radius + Vec2(-touch.y, touch.x) * (side * LEAD * radius)
         # Between this side of the zone and the geofence there may be no room.
-        farthest = zone.centre + Vec2(-out.y, out.x) * (side * radius)
+        farthest = zone.center + Vec2(-out.y, out.x) * (side * radius)
         fits = (jnp.abs(farthest.x) < land.east - margin) & (jnp.abs(farthest.y) < land.north - margin)
         use = fits & zone.known(state.body.clock)
         return jnp.where(use, length(here, corner, TOLL) + length(corner, goal), jnp.inf), corner
@@ -142,7 +142,7 @@ def next_corner(task: "Survey", state: SurveyState, here: Vec2, goal: Vec2) -> V
     return loop(shorter, (length(here, goal, TOLL), goal), state.world.zones)[1]
 
 
-def head_for(task: "Survey", state: SurveyState, drone: Glide, point: Vec3) -> Vec3:
+def head_for(task: "Survey", state: SurveyState, drone: VelocityDroneState, point: Vec3) -> Vec3:
     """The velocity to a point around the zones that are known: full speed until the last second."""
     here, handling = flat(drone.position), task.handling
     way, _ = unit(next_corner(task, state, here, flat(point)) - here)
@@ -299,7 +299,7 @@ BASELINES: dict[str, dict[str, Script]] = {
 
 
 Path = Callable[[Scalar], Vec2]
-Look = Callable[[Scalar], tuple[Scalar, Gimbal]]
+LookFn = Callable[[Scalar], tuple[Scalar, Gimbal]]
 
 
 @dataclass(frozen=True)
@@ -308,12 +308,12 @@ class Profile:
 
     height: float
     path: Path
-    look: Look | None = None
+    look: LookFn | None = None
     """heading and gimbal; None keeps the camera on the drone's own target"""
 
     def __call__(self, task: "Survey", state: SurveyState, number: Array) -> Array:
         """The action of one drone; the task must leave the gimbal to the policy, as the mission free does."""
-        drone: Glide = one(state.body.drones, number)
+        drone: VelocityDroneState = one(state.body.drones, number)
         gimbal: Gimbal = one(state.body.gimbals, number)
         start: Vec3 = one(state.progress.home, number)
         time = one(state.step, number).astype(jnp.float32) * task.dt
@@ -351,7 +351,7 @@ def eight(size: float, speed: float) -> Path:
     return at
 
 
-def looking(turn: float = 0.0, pan: float = 0.0, down: float = 0.8, nod: float = 0.0) -> Look:
+def looking(turn: float = 0.0, pan: float = 0.0, down: float = 0.8, nod: float = 0.0) -> LookFn:
     """Turning with the vehicle at `turn`, panning at `pan` (rad/s), and nodding by so much about a look down."""
 
     def at(time: Scalar) -> tuple[Scalar, Gimbal]:

@@ -7,14 +7,14 @@ from jaxtyping import Array, Int
 
 from ...core.geometry import Flag, Scalar, Vec2, Vec3
 from ...core.struct import struct
-from ...dynamics.velocity_drone import Glide, Handling, VelocityCommand, commanded
+from ...dynamics.velocity_drone import VelocityCommand, VelocityDrone, VelocityDroneState, commanded
 
 MODES = ("take-off", "mission", "return", "land", "emergency", "landed")
 TAKE_OFF, MISSION, RETURN, LAND, EMERGENCY, LANDED = range(len(MODES))
 
 
 @struct
-class Condition:
+class BehaviorInput:
     """What the behaviour depends on."""
 
     battery: Scalar  # percent
@@ -26,7 +26,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Behaviour:
+class Behavior:
     """Which mode comes next, and what it commands. Emergencies go before returning, returning before the mission.
 
     A mode that was entered is not left at the same threshold: once a drone returns it goes on doing so, and a landing
@@ -42,7 +42,7 @@ class Behaviour:
     critical: float = 5.0
     """battery, in percent, below which a drone lands where it is"""
 
-    def next(self, mode: Int[Array, ""], now: Condition) -> Int[Array, ""]:
+    def next(self, mode: Int[Array, ""], now: BehaviorInput) -> Int[Array, ""]:
         """The mode after this moment."""
         away = Vec2(now.home.x, now.home.y).norm()
         on_ground = (now.height < 0.3) & (mode >= LAND)
@@ -61,10 +61,10 @@ class Behaviour:
         self,
         mode: Int[Array, ""],
         asked: VelocityCommand,
-        glide: Glide,
-        now: Condition,
+        glide: VelocityDroneState,
+        now: BehaviorInput,
         wind: Vec3,
-        handling: Handling,
+        handling: VelocityDrone,
         dt: float,
     ) -> VelocityCommand:
         """What the vehicle is told: in the mission what the policy asks, otherwise what the mode does."""

@@ -4,14 +4,14 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .world import Land
+from .world import WorldGenerator
 
 
 @dataclass(frozen=True)
 class Mission:
     """A mission as settings. What a mission does not ask for has no weight and is not computed."""
 
-    land: Land
+    land: WorldGenerator
     time_limit: float
     """seconds, of a mission that goes nowhere in particular"""
     deadline: bool = False
@@ -70,7 +70,7 @@ class Mission:
 
 
 transit = Mission(
-    land=Land(
+    land=WorldGenerator(
         east=1600.0, north=700.0, buildings=12, tallest=100.0, trees=24, fixed_zones=4, popup_zones=4,
         zone_radius=(100.0, 220.0), popup_between=(20.0, 140.0), lanes=True,
     ),
@@ -84,7 +84,7 @@ transit = Mission(
 
 coverage = Mission(
     # Nobody could tell a silent drone of a zone that appears.
-    land=Land(fixed_zones=2, popup_zones=0, zone_radius=(25.0, 45.0), inner=250.0),
+    land=WorldGenerator(fixed_zones=2, popup_zones=0, zone_radius=(25.0, 45.0), inner=250.0),
     time_limit=420.0,
     deadline=True,
     silent=30.0,
@@ -99,7 +99,9 @@ coverage = Mission(
 )
 
 search = Mission(
-    land=Land(east=280.0, north=280.0, targets=8, fixed_zones=0, popup_zones=1, zone_radius=(20.0, 35.0), inner=200.0),
+    land=WorldGenerator(
+        east=280.0, north=280.0, targets=8, fixed_zones=0, popup_zones=1, zone_radius=(20.0, 35.0), inner=200.0
+    ),
     time_limit=300.0,
     deadline=True,
     gimbal="down",
@@ -113,7 +115,7 @@ search = Mission(
 )
 
 objectives = Mission(
-    land=Land(
+    land=WorldGenerator(
         east=500.0, north=500.0, targets=8, fixed_zones=1, popup_zones=1, high_threats=2, medium_threats=1,
         zone_radius=(50.0, 100.0),
     ),
@@ -126,7 +128,7 @@ objectives = Mission(
 )  # fmt: skip
 
 dwell = Mission(
-    land=Land(
+    land=WorldGenerator(
         east=330.0, north=330.0, targets=16, fixed_zones=1, popup_zones=0, zone_radius=(25.0, 40.0), roaming=3.0,
         meadow=True, tallest=30.0,
     ),

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...core.geometry import Flag, Scalar, Vec2, Vec3, sin_cos
-from ...dynamics.velocity_drone import Gimbal, Glide, wrapped
+from ...dynamics.velocity_drone import Gimbal, VelocityDroneState, wrapped
 from . import coverage
 from .mission import Mission
 from .state import Sortie, SurveyState
-from .world import HIGH, Building, Country, Target, Zone, abreast, fold, listed, one
+from .world import HIGH, Building, SurveyWorld, Target, Zone, abreast, fold, listed, one
 
 if TYPE_CHECKING:
     from .task import Survey
@@ -124,9 +124,9 @@ def nearest_of(
     return [jnp.where(jnp.isfinite(key), x, 0.0) for key, near in places for x in told(key, *near)]
 
 
-def _zones(here: Vec2, into: Callable[[Vec2], Vec2], country: Country, clock: Scalar) -> list[Scalar]:
+def _zones(here: Vec2, into: Callable[[Vec2], Vec2], country: SurveyWorld, clock: Scalar) -> list[Scalar]:
     def measure(zone: Zone) -> tuple[Scalar, Near]:
-        way = zone.centre - here
+        way = zone.center - here
         edge = way.norm() - zone.radius
         strict = jnp.where(zone.level >= HIGH, 1.0, 0.3)
         return jnp.where(zone.known(clock), edge, jnp.inf), (way.x, way.y, zone.radius, strict)
@@ -141,10 +141,10 @@ def _zones(here: Vec2, into: Callable[[Vec2], Vec2], country: Country, clock: Sc
 
 def _obstacles(
     position: Vec3,
-    drone: Glide,
+    drone: VelocityDroneState,
     into: Callable[[Vec2], Vec2],
     number: Array,
-    country: Country,
+    country: SurveyWorld,
     ended: Array,
 ) -> list[Scalar]:
     """The buildings as high as the drone that are nearest, and the nearest other drone."""
@@ -158,7 +158,7 @@ def _obstacles(
         over = (height - position.z) * 0.05
         return [towards.x, towards.y, jnp.exp(distance * -0.02), jnp.clip(over, -2.0, 2.0)]
 
-    def other(rest: tuple[Glide, Array, Array]) -> tuple[Scalar, Near]:
+    def other(rest: tuple[VelocityDroneState, Array, Array]) -> tuple[Scalar, Near]:
         glide, gone, index = rest
         way, going = glide.position - drone.position, glide.velocity - drone.velocity
         distance = way.norm()
@@ -176,7 +176,9 @@ def _obstacles(
     ]
 
 
-def _targets(here: Vec2, into: Callable[[Vec2], Vec2], sortie: Sortie, country: Country, clock: Scalar) -> list[Scalar]:
+def _targets(
+    here: Vec2, into: Callable[[Vec2], Vec2], sortie: Sortie, country: SurveyWorld, clock: Scalar
+) -> list[Scalar]:
     """The nearest targets not yet viewed, with their values."""
 
     def measure(thing: tuple[Target, Array]) -> tuple[Scalar, Near]:
@@ -191,19 +193,19 @@ def _targets(here: Vec2, into: Callable[[Vec2], Vec2], sortie: Sortie, country: 
     return nearest_of(TARGETS, (country.targets, bits(country)), measure, told)
 
 
-def bits(country: Country) -> Array:
+def bits(country: SurveyWorld) -> Array:
     """The bit of each target."""
     return jnp.uint32(1) << jnp.arange(country.targets.value.shape[-1], dtype=jnp.uint32)
 
 
 def _track(
     position: Vec3,
-    drone: Glide,
+    drone: VelocityDroneState,
     gimbal: Gimbal,
     into: Callable[[Vec2], Vec2],
     sortie: Sortie,
     number: Array,
-    country: Country,
+    country: SurveyWorld,
     clock: Scalar,
 ) -> list[Scalar]:
     """Where the drone's own target was last seen: from the vehicle, and in the picture."""
@@ -224,7 +226,7 @@ def _track(
 # Where to look
 
 
-def aimed(drone: Glide, point: Vec3) -> Gimbal:
+def aimed(drone: VelocityDroneState, point: Vec3) -> Gimbal:
     """The gimbal's angles that bring a point to the middle of the picture."""
     way = point - drone.position
     flat = Vec2(way.x, way.y).norm()
@@ -241,7 +243,7 @@ def turned_to(gimbal: Gimbal, wanted: Gimbal, rate: float, dt: float) -> Vec2:
     )
 
 
-def nearest_left(drone: Glide, sortie: Sortie, country: Country, clock: Scalar) -> Vec3:
+def nearest_left(drone: VelocityDroneState, sortie: Sortie, country: SurveyWorld, clock: Scalar) -> Vec3:
     """The nearest target that was not viewed yet; the ground below if there is none."""
     here = drone.position
 

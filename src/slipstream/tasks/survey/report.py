@@ -11,11 +11,13 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
 from ...core.geometry import Vec3
-from ...dynamics.velocity_drone import Gimbal, Glide
+from ...dynamics.velocity_drone import Gimbal, VelocityDroneState
 from ...evaluate.episode import Episode
 from ...report import charts
 from ...report.charts import palette
-from ...report.text import Section, Words
+from ...report.default import circle
+from ...report.text import Film, ReportText, Section
+from ...report.video import FPS, pace_for
 from ...sensors.camera import Camera
 from . import Survey
 from .behavior import MODES
@@ -46,9 +48,9 @@ SPREADS = {
 }  # fmt: skip
 
 
-def words(task: Survey) -> Words:
-    return Words(
-        task=task.about,
+def text(task: Survey) -> ReportText:
+    return ReportText(
+        task=task.description,
         attempts="sorties",
         success=SUCCESS[task.mission],
         film="Left: every drone's camera, with its reward and what it has found; a green dot marks a picture taken on "
@@ -65,15 +67,30 @@ def words(task: Survey) -> Words:
     )
 
 
-def sections(task: Survey, episodes: list[Episode], figures: dict[str, np.ndarray]) -> list[Section]:
-    """How the figures spread over the sorties."""
+def sections(task: Survey, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
+    """How the metrics spread over the sorties."""
     shown = [
-        Markup(charts.histogram(figures[name], text, "sorties")) for name, text in SPREADS.items() if name in figures
+        Markup(charts.histogram(metrics[name], text, "sorties")) for name, text in SPREADS.items() if name in metrics
     ]
     return [Section("Sorties", shown, "Each drone of each evaluation world is one sortie.")] if shown else []
 
 
-class Canvas:
+def film(task: Survey, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
+    """The first world, its whole time squeezed into the film's."""
+    pace, frames = pace_for(episodes[:1], seconds)
+    return Film(SurveyCanvas(task, episodes[0], title, frames, FPS, pace, footer), frames)
+
+
+def landmarks(episode: Episode, time: float) -> list[tuple[np.ndarray, bool]]:
+    """The no-fly zones, strong once they are in force."""
+    rows = [episode.world[f"zones.{name}"] for name in ("center.x", "center.y", "radius", "begins", "level")]
+    zones = zip(*rows, strict=True)
+    return [
+        (circle(np.array([x, y]), radius), time >= begins) for x, y, radius, begins, level in zones if level >= HIGH
+    ]
+
+
+class SurveyCanvas:
     """Draws one moment of a survey: tiles on the left, the map on the right."""
 
     size = WIDTH, HEIGHT
@@ -83,10 +100,10 @@ class Canvas:
     ) -> None:
         self.task, self.episode, self.title, self.footer = task, episode, title, footer
         self.fps, self.pace = fps, pace
-        self.steps = episode.steps
-        self.agents = self.steps["position"].shape[1]
+        self.trajectory = episode.trajectory
+        self.agents = self.trajectory["position"].shape[1]
         self.shown = min(self.agents, GRID * GRID)
-        self.colours = [palette(k / max(self.agents, 1)) for k in range(self.agents)]
+        self.colors = [palette(k / max(self.agents, 1)) for k in range(self.agents)]
         self.large, self.small, self.tiny = (ImageFont.load_default(size) for size in (24, 14, 11))
         self.interval = task.interval
         self.ends = [self._end(k) for k in range(self.agents)]
@@ -95,7 +112,7 @@ class Canvas:
         self.plan, self.scale = self._plan()
 
     def _end(self, drone: int) -> int:
-        over = np.flatnonzero(self.steps["ended"][:, drone])
+        over = np.flatnonzero(self.trajectory["ended"][:, drone])
         return int(over[0]) if over.size else self.episode.length - 1
 
     def index(self, number: int) -> int:
@@ -105,12 +122,12 @@ class Canvas:
     def _pictures(self, frames: int) -> dict[int, np.ndarray]:
         """Every camera at every step on which it takes a picture, by step."""
         land = self.task.plan.land
-        country = country_of(self.episode.scenery, land, self.agents)
+        country = country_of(self.episode.world, land, self.agents)
         wanted = sorted({self.index(n) // self.interval * self.interval for n in range(frames)})
 
         def one(step: dict[str, Any]) -> Any:
             place = Vec3(*step["position"].T)
-            drones = Glide.at(place, step["yaw"])
+            drones = VelocityDroneState.at(place, step["yaw"])
             gimbals = Gimbal(*step["gimbal"].T)
             scene = survey_scene(country, step["clock"][0], place, self.task.plan.own)
             seeds = jnp.arange(self.agents, dtype=jnp.uint32)
@@ -125,7 +142,9 @@ class Canvas:
             some = wanted[first : first + 32]
             # A last part of its own size would be compiled again.
             padded = some + some[-1:] * (32 - len(some))
-            shown = np.asarray(render({name: jnp.asarray(self.steps[name][padded], jnp.float32) for name in names}))
+            shown = np.asarray(
+                render({name: jnp.asarray(self.trajectory[name][padded], jnp.float32) for name in names})
+            )
             found |= dict(zip(some, shown, strict=False))
         return found
 
@@ -155,22 +174,22 @@ class Canvas:
         if over:
             shade = Image.new("RGB", (TILE.width, TILE.height), INK)
             image.paste(Image.blend(Image.fromarray(picture[drone]), shade, 0.55), (x, y))
-        score = float(np.nansum(self.steps["reward"][: now + 1, drone]))
-        found = int(self.steps["found"][now, drone]).bit_count()
-        pen.rectangle((x, y, x + TILE.width - 1, y + 16), fill=self.colours[drone])
+        score = float(np.nansum(self.trajectory["reward"][: now + 1, drone]))
+        found = int(self.trajectory["found"][now, drone]).bit_count()
+        pen.rectangle((x, y, x + TILE.width - 1, y + 16), fill=self.colors[drone])
         words = f"{drone + 1}  reward {score:.1f}"
         if self.task.plan.find_reward:
             words += f"  found {found}"
         if self.task.plan.own:
-            words += f"  view {100 * float(self.steps['quality'][now, drone]):.0f} %"
+            words += f"  view {100 * float(self.trajectory['quality'][now, drone]):.0f} %"
         pen.text((x + 4, y + 2), words, WHITE, self.tiny)
         fresh = now == taken and not over
         corner = (x + TILE.width - 13, y + 4, x + TILE.width - 5, y + 12)
         pen.ellipse(corner, fill=FRESH if fresh else STALE, outline=WHITE)
-        mode = MODES[int(self.steps["mode"][now, drone])]
+        mode = MODES[int(self.trajectory["mode"][now, drone])]
         note = "ended" if over else mode
-        reason = REASONS[int(self.steps["reason"][now, drone])]
-        if not over and float(self.steps["changed"][now, drone]) > 0.0:
+        reason = REASONS[int(self.trajectory["reason"][now, drone])]
+        if not over and float(self.trajectory["changed"][now, drone]) > 0.0:
             note += f" · filter: {reason}"
         elif note == "return" and reason == "battery":
             note += ": battery"
@@ -189,7 +208,7 @@ class Canvas:
 
     def _plan(self) -> tuple[Image.Image, float]:
         """What does not move: ground, hills, buildings, trees, pads."""
-        land, scenery = self.task.plan.land, self.episode.scenery
+        land, scenery = self.task.plan.land, self.episode.world
         room = WIDTH - self.left - 20, HEIGHT - TOP - 60
         self.scale = min((room[0] - 12) / (2 * land.east), (room[1] - 12) / (2 * land.north))
         image = Image.new("RGB", room, PAPER)
@@ -225,7 +244,7 @@ class Canvas:
     def map(self, i: int) -> Image.Image:
         image = self.plan.copy()
         pen = ImageDraw.Draw(image, "RGBA")
-        scenery, steps = self.episode.scenery, self.steps
+        scenery, steps = self.episode.world, self.trajectory
         clock = float(steps["clock"][i, 0])
         if self.task.plan.cover:
             self.covered(pen, min(i, self.ends[0]))
@@ -233,12 +252,12 @@ class Canvas:
         for x, y, radius, told, begins, ends, level in zip(*(scenery[f"zones.{n}"] for n in names), strict=True):
             if not told <= clock < ends:
                 continue
-            colour = (234, 179, 8) if level == MEDIUM else (147, 51, 234) if level == HIGH else (220, 38, 38)
+            color = (234, 179, 8) if level == MEDIUM else (147, 51, 234) if level == HIGH else (220, 38, 38)
             active = clock >= begins
-            self.disc(pen, x, y, radius, fill=(*colour, 90 if active else 25), outline=(*colour, 255), width=2)
+            self.disc(pen, x, y, radius, fill=(*color, 90 if active else 25), outline=(*color, 255), width=2)
             if not active:
                 px, py = self.at(x, y)
-                pen.text((px, py), f"in {begins - clock:.0f} s", colour, self.tiny, anchor="mm")
+                pen.text((px, py), f"in {begins - clock:.0f} s", color, self.tiny, anchor="mm")
         found = int(np.bitwise_or.reduce(steps["found"][i])) if self.task.plan.find_reward else 0
         if self.task.plan.find_reward or self.task.plan.own:
             spans = ("place.x", "place.y", "span.x", "span.y", "pulse")
@@ -257,27 +276,27 @@ class Canvas:
         """What the first drone has covered."""
         half = self.task.plan.cover
         cell = 2 * half / SIDE
-        for row, bits in enumerate(self.steps["covered"][i, 0]):
+        for row, bits in enumerate(self.trajectory["covered"][i, 0]):
             for column in range(SIDE):
                 if int(bits) >> column & 1:
                     x, y = -half + column * cell, -half + row * cell
                     pen.rectangle((*self.at(x, y + cell), *self.at(x + cell, y)), fill=(59, 130, 246, 55))
 
     def path(self, pen: ImageDraw.ImageDraw, drone: int, i: int, over: bool) -> None:
-        colour = self.colours[drone]
-        track = self.steps["position"][: i + 1 : 3, drone]
+        color = self.colors[drone]
+        track = self.trajectory["position"][: i + 1 : 3, drone]
         if len(track) > 1:
-            pen.line([self.at(x, y) for x, y, _ in track], fill=(*colour, 170), width=2)
+            pen.line([self.at(x, y) for x, y, _ in track], fill=(*color, 170), width=2)
         if self.task.plan.transit:
-            x, y = self.at(*self.episode.scenery["goal"][drone, :2])
-            pen.ellipse((x - 3, y - 3, x + 3, y + 3), outline=colour, width=2)
-        px, py = self.at(*self.steps["position"][i, drone, :2])
-        yaw = float(self.steps["yaw"][i, drone])
+            x, y = self.at(*self.episode.world["goal"][drone, :2])
+            pen.ellipse((x - 3, y - 3, x + 3, y + 3), outline=color, width=2)
+        px, py = self.at(*self.trajectory["position"][i, drone, :2])
+        yaw = float(self.trajectory["yaw"][i, drone])
         nose = [(9, 0), (-6, 5), (-6, -5)]
         turned = [
             (px + math.cos(yaw) * a - math.sin(yaw) * b, py - math.sin(yaw) * a - math.cos(yaw) * b) for a, b in nose
         ]
-        pen.polygon(turned, fill=(148, 163, 184) if over else colour, outline=INK)
+        pen.polygon(turned, fill=(148, 163, 184) if over else color, outline=INK)
 
     def tell(self, pen: ImageDraw.ImageDraw, i: int) -> None:
         done = sum(i >= end for end in self.ends)
@@ -290,7 +309,7 @@ class Canvas:
             self.small,
         )
         if self.task.plan.cover:
-            rows = self.steps["covered"][min(i, self.ends[0]), 0]
+            rows = self.trajectory["covered"][min(i, self.ends[0]), 0]
             share = sum(int(bits).bit_count() for bits in rows) / SIDE**2
             pen.text((self.left + 8, 40), f"shaded: what drone 1 has covered, {100 * share:.0f} %", FAINT, self.small)
         y = HEIGHT - 46
@@ -301,7 +320,7 @@ class Canvas:
         pen.text((286, y + 21), "no new picture: the last one stands", FAINT, self.small)
         legend = (("no-fly zone", (220, 38, 38)), ("high threat", (147, 51, 234)), ("medium threat", (234, 179, 8)))
         x = self.left + 8
-        for words, colour in legend:
-            pen.rectangle((x, y + 24, x + 10, y + 34), fill=colour)
+        for words, color in legend:
+            pen.rectangle((x, y + 24, x + 10, y + 34), fill=color)
             pen.text((x + 16, y + 21), words, FAINT, self.small)
             x += 120

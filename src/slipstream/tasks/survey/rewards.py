@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...core.geometry import Flag, Scalar, Vec2, Vec3
-from ...core.rng import Chance
-from ...dynamics.velocity_drone import Gimbal, Glide
+from ...core.rng import Rng
+from ...dynamics.velocity_drone import Gimbal, VelocityDroneState
 from . import coverage, observation
 from .behavior import EMERGENCY, LANDED
 from .state import Sortie
-from .world import HIGH, MEDIUM, Building, Country, Hill, Target, Zone, fold, loop, one
+from .world import HIGH, MEDIUM, Building, Hill, SurveyWorld, Target, Zone, fold, loop, one
 
 if TYPE_CHECKING:
     from .task import Survey
@@ -28,13 +28,13 @@ RADIUS = 0.5
 def judged(
     task: "Survey",
     sortie: Sortie,
-    before: Glide,
-    drone: Glide,
+    before: VelocityDroneState,
+    drone: VelocityDroneState,
     gimbal: Gimbal,
     number: Array,
-    chance: Chance,
+    rng: Rng,
     step: Array,
-    country: Country,
+    country: SurveyWorld,
     clock: Scalar,
     ways: tuple[Vec3, Vec3, Array, Array],
 ) -> tuple[Sortie, Scalar, Flag]:
@@ -46,10 +46,10 @@ def judged(
     battery = sortie.battery - dt * task.discharge * country.drain * (0.9 + 0.3 * (speed / 12.0) ** 2)
     time = step.astype(jnp.float32) * dt
     dark = (time >= sortie.outage) & (time < sortie.outage + 60.0)
-    drift, chance = drifted(task, sortie, dark, chance)
+    drift, rng = drifted(task, sortie, dark, rng)
     medium, high, entered = threats(here, country, clock)
     entered = entered | (jnp.abs(here.x) > plan.land.east) | (jnp.abs(here.y) > plan.land.north)
-    low = task.behaviour.low(sortie.mode)
+    low = task.behavior.low(sortie.mode)
     hit = hits(before, drone, number, country, ways) | ((here.z - ground < RADIUS) & ~low)
     reward = dt * (plan.time_reward + plan.threat_reward * medium) + plan.overruled_reward * sortie.changed
     now = replace(
@@ -79,10 +79,10 @@ def judged(
         reward = reward + plan.cover_reward * 100.0 * gain
         now = replace(now, covered=rows)
     if plan.find_reward:
-        now, gain, chance = looked(task, now, drone, gimbal, country, clock, chance)
+        now, gain, rng = looked(task, now, drone, gimbal, country, clock, rng)
         reward = reward + plan.find_reward * gain
     if plan.own:
-        now, chance = dwelt_on(task, now, drone, gimbal, number, country, clock, chance)
+        now, rng = dwelt_on(task, now, drone, gimbal, number, country, clock, rng)
         reward = reward + plan.view_reward * dt * (now.quality + (now.quality >= GOOD))
         # The sortie goes on: an end that took away what a good view still pays would be put off for ever.
         dwelt = now.best_dwell >= plan.dwell
@@ -107,20 +107,20 @@ def judged(
     return now, reward, done | failed
 
 
-def drifted(task: "Survey", sortie: Sortie, dark: Flag, chance: Chance) -> tuple[Vec2, Chance]:
+def drifted(task: "Survey", sortie: Sortie, dark: Flag, rng: Rng) -> tuple[Vec2, Rng]:
     """How far the drone is mistaken about where it is: a walk that pulls back, wider without satellites."""
     width = task.drift * jnp.where(dark, 4.0, 1.0)
     keep = math.exp(-task.dt / 10.0)
     parts = []
     for old in (sortie.drift.x, sortie.drift.y):
-        kick, chance = chance.normal(math.sqrt(1.0 - keep**2))
+        kick, rng = rng.normal(math.sqrt(1.0 - keep**2))
         # Never beyond what the filter leaves room for.
         most = 2.8 * task.drift * 2.0
         parts.append(jnp.clip(keep * old + width * kick, -most, most))
-    return Vec2(*parts), chance
+    return Vec2(*parts), rng
 
 
-def threats(here: Vec3, country: Country, clock: Scalar) -> tuple[Flag, Flag, Flag]:
+def threats(here: Vec3, country: SurveyWorld, clock: Scalar) -> tuple[Flag, Flag, Flag]:
     """Whether a drone is under a medium threat, a high one, or in a no-fly zone."""
 
     def more(found: tuple[Flag, Flag, Flag], zone: Zone) -> tuple[Flag, Flag, Flag]:
@@ -136,7 +136,13 @@ def threats(here: Vec3, country: Country, clock: Scalar) -> tuple[Flag, Flag, Fl
     return fold(more, (no, no, no), country.zones)
 
 
-def hits(before: Glide, drone: Glide, number: Array, country: Country, ways: tuple[Vec3, Vec3, Array, Array]) -> Flag:
+def hits(
+    before: VelocityDroneState,
+    drone: VelocityDroneState,
+    number: Array,
+    country: SurveyWorld,
+    ways: tuple[Vec3, Vec3, Array, Array],
+) -> Flag:
     """Whether the drone touched a building, a hill or another drone on its way."""
     here = drone.position
 
@@ -144,7 +150,7 @@ def hits(before: Glide, drone: Glide, number: Array, country: Country, ways: tup
         return hit | (building.outward(here).norm() < RADIUS)
 
     def slope(hit: Flag, hill: Hill) -> Flag:
-        return hit | ((here - hill.centre).norm() < hill.radius)
+        return hit | ((here - hill.center).norm() < hill.radius)
 
     def other(hit: Flag, rest: tuple[Vec3, Vec3, Array, Array]) -> Flag:
         old, new, there, index = rest
@@ -160,18 +166,24 @@ def hits(before: Glide, drone: Glide, number: Array, country: Country, ways: tup
 
 
 def looked(
-    task: "Survey", sortie: Sortie, drone: Glide, gimbal: Gimbal, country: Country, clock: Scalar, chance: Chance
-) -> tuple[Sortie, Scalar, Chance]:
+    task: "Survey",
+    sortie: Sortie,
+    drone: VelocityDroneState,
+    gimbal: Gimbal,
+    country: SurveyWorld,
+    clock: Scalar,
+    rng: Rng,
+) -> tuple[Sortie, Scalar, Rng]:
     """What the detector finds now that was not found before."""
     axes = gimbal.attitude(drone.yaw).axes
     eye, plan = drone.position, task.plan
 
-    def one(carry: tuple[Array, Scalar, Scalar, Chance, Array], target: Target) -> Any:
-        found, gain, value, chance, bit = carry
+    def one(carry: tuple[Array, Scalar, Scalar, Rng, Array], target: Target) -> Any:
+        found, gain, value, rng, bit = carry
         at = target.mover.at(clock)
         point = Vec3(at.x, at.y, country.terrain(at.x, at.y) + 1.0)
         seen = axes.unrotate(point - eye)
-        sure, chance = task.detector.finds(chance, task.lens.size(target.size, seen))
+        sure, rng = task.detector.finds(rng, task.lens.size(target.size, seen))
         new = task.lens.frames(seen) & sure & ((found & bit) == 0) & ~country.hidden(eye, point)
         if plan.known:
             new = new & (seen.dot(seen) < observation.CLOSE**2)
@@ -179,16 +191,16 @@ def looked(
         else:
             worth = target.weight
         found = jnp.where(new, found | bit, found)
-        return found, gain + worth * new, value + target.value * new, chance, bit << 1
+        return found, gain + worth * new, value + target.value * new, rng, bit << 1
 
-    start = (sortie.found, 0.0 * sortie.value, sortie.value, chance, jnp.uint32(1))
-    found, gain, value, chance, _ = loop(one, start, country.targets)
-    drawn, chance = chance.uniform()
+    start = (sortie.found, 0.0 * sortie.value, sortie.value, rng, jnp.uint32(1))
+    found, gain, value, rng, _ = loop(one, start, country.targets)
+    drawn, rng = rng.uniform()
     alarms = sortie.alarms + (drawn < task.detector.false_alarms * task.dt)
-    return replace(sortie, found=found, value=value, alarms=alarms), gain, chance
+    return replace(sortie, found=found, value=value, alarms=alarms), gain, rng
 
 
-def achievable(country: Country) -> Scalar:
+def achievable(country: SurveyWorld) -> Scalar:
     """The value of the targets that can be viewed from outside the zones that must be kept out of."""
 
     def add(total: Scalar, target: Target) -> Scalar:
@@ -206,20 +218,20 @@ def achievable(country: Country) -> Scalar:
 def dwelt_on(
     task: "Survey",
     sortie: Sortie,
-    drone: Glide,
+    drone: VelocityDroneState,
     gimbal: Gimbal,
     number: Array,
-    country: Country,
+    country: SurveyWorld,
     clock: Scalar,
-    chance: Chance,
-) -> tuple[Sortie, Chance]:
+    rng: Rng,
+) -> tuple[Sortie, Rng]:
     """How good the view of the drone's own target is, and for how long it has been."""
     axes, dt = gimbal.attitude(drone.yaw).axes, task.dt
     target = one(country.targets, number % task.plan.land.targets)
     at = target.mover.at(clock)
     point = Vec3(at.x, at.y, country.terrain(at.x, at.y) + 1.0)
     seen = axes.unrotate(point - drone.position)
-    sure, chance = task.detector.finds(chance, task.lens.size(target.size, seen) + 6.0)
+    sure, rng = task.detector.finds(rng, task.lens.size(target.size, seen) + 6.0)
     there = task.lens.frames(seen) & ~country.hidden(drone.position, point)
     told = there & sure
     distance = seen.norm()
@@ -230,7 +242,7 @@ def dwelt_on(
     dwell = jnp.where(good, sortie.dwell + dt, 0.0)
     blur = []
     for _ in range(2):
-        part, chance = chance.normal()
+        part, rng = rng.normal()
         blur.append(part * task.detector.blur * distance)
     track = Vec3(*(jnp.where(told, new, old) for new, old in zip(
         (point.x + blur[0], point.y + blur[1], point.z), sortie.track.parts, strict=True)))  # fmt: skip
@@ -242,7 +254,7 @@ def dwelt_on(
         best_dwell=jnp.maximum(sortie.best_dwell, dwell),
         quality=quality,
     )
-    return sortie, chance
+    return sortie, rng
 
 
 def surveyed(task: "Survey", sortie: Sortie) -> Flag:

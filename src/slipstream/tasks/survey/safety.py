@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Int
 
 from ...core.geometry import Flag, Scalar, Vec2, Vec3
 from ...core.struct import struct
-from ...dynamics.velocity_drone import Glide, Handling, VelocityCommand, commanded, fly
-from .world import HIGH, Building, Country, Hill, Mover, Zone, abreast, listed
+from ...dynamics.velocity_drone import VelocityCommand, VelocityDrone, VelocityDroneState, commanded, fly
+from .world import HIGH, Building, Hill, OscillatingMover, SurveyWorld, Zone, abreast, listed
 
 C = TypeVar("C")
 REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence", "battery")
@@ -28,17 +28,17 @@ NOTHING, DRONE, WALKER, BUILDING, TERRAIN, CEILING, ZONE, FENCE, BATTERY = range
 
 
 @struct
-class Around:
+class FilterInput:
     """What drones have around them: the country, the time there, and each other."""
 
-    country: Country
+    country: SurveyWorld
     clock: Scalar
-    fleet: Glide  # of all drones
+    fleet: VelocityDroneState  # of all drones
     flying: Bool[Array, "agents"]
 
 
 @struct
-class Checked:
+class FilteredCommand:
     """What became of a command."""
 
     command: VelocityCommand
@@ -47,7 +47,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Wall:
+class Constraint:
     """Hazards as drones see them: which way they lie, how fast one may fly that way, and what they are."""
 
     towards: Vec3
@@ -84,7 +84,7 @@ class SafetyFilter:
     east: float = 330.0
     """half an edge of the geofence"""
     north: float = 330.0
-    handling: Handling = field(default_factory=Handling)
+    handling: VelocityDrone = field(default_factory=VelocityDrone)
     dt: float = 0.2
     """from one command to the next"""
 
@@ -110,7 +110,7 @@ class SafetyFilter:
         speed = jnp.maximum(speed, 0.0)
         return speed * self.reaction + speed * speed / (2.0 * self.braking)
 
-    def check(self, command: VelocityCommand, low: Flag, around: Around) -> Checked:
+    def check(self, command: VelocityCommand, low: Flag, around: FilterInput) -> FilteredCommand:
         """The commands of all drones, brought within all bounds. Only one that is `low` may come to the ground."""
         own, wind = around.fleet, around.country.weather.wind
         wanted = fly(own, command, self.handling, wind, self.dt).velocity
@@ -123,9 +123,9 @@ class SafetyFilter:
         kept = change < 1e-3
         final = commanded(own, safe, self.handling, wind, self.dt, command.turn)
         told = VelocityCommand(*(jnp.where(kept, a, b) for a, b in zip(command.parts, final.parts, strict=True)))
-        return Checked(told, jnp.where(kept, 0.0, change), jnp.where(kept, NOTHING, found.reason))
+        return FilteredCommand(told, jnp.where(kept, 0.0, change), jnp.where(kept, NOTHING, found.reason))
 
-    def _walls(self, low: Flag, around: Around) -> list[Wall]:
+    def _walls(self, low: Flag, around: FilterInput) -> list[Constraint]:
         """All the walls around each drone, an axis of walls before that of drones; the last have the last word."""
         own, country, clock = around.fleet, around.country, around.clock
         here = own.position
@@ -136,34 +136,38 @@ class SafetyFilter:
             x, y, z = jnp.broadcast_arrays(place.x - here.x, place.y - here.y, up)
             return Vec3(x, y, z)
 
-        def zone(zone: Zone) -> Wall:
-            towards, distance = direction(flat(zone.centre, zero))
+        def zone(zone: Zone) -> Constraint:
+            towards, distance = direction(flat(zone.center, zero))
             keep_out = zone.known(clock) & (zone.level >= HIGH)
-            return Wall(towards, self.approach(jnp.where(keep_out, distance - zone.radius - self.margin, FAR)), ZONE)
+            return Constraint(
+                towards, self.approach(jnp.where(keep_out, distance - zone.radius - self.margin, FAR)), ZONE
+            )
 
-        def drone(other: tuple[Glide, Array, Array]) -> Wall:
+        def drone(other: tuple[VelocityDroneState, Array, Array]) -> Constraint:
             glide, flying, number = other
             towards, distance = direction(glide.position - here)
             mine = self.stopping(own.velocity.dot(towards))
             yours = self.stopping(-glide.velocity.dot(towards))
             spare = distance - self.drones - mine - yours
             room = jnp.where(spare > 0.0, mine + 0.5 * spare, 0.5 * (distance - self.drones))
-            return Wall(towards, self.approach(jnp.where(flying & (number != numbers), room, FAR)), DRONE)
+            return Constraint(towards, self.approach(jnp.where(flying & (number != numbers), room, FAR)), DRONE)
 
-        def person(walker: Mover) -> Wall:
+        def person(walker: OscillatingMover) -> Constraint:
             at = walker.at(clock)
             towards, distance = direction(flat(at, ground - here.z))
             room = distance - self.person - self.margin
             pace = jnp.where(room > 0.0, walker.span.norm() * walker.pulse, 0.0)
-            return Wall(towards, self.approach(room) - pace, WALKER)
+            return Constraint(towards, self.approach(room) - pace, WALKER)
 
-        def building(house: Building) -> Wall:
+        def building(house: Building) -> Constraint:
             towards, distance = direction(-house.outward(here))
-            return Wall(towards, self.approach(distance - self.margin), BUILDING)
+            return Constraint(towards, self.approach(distance - self.margin), BUILDING)
 
-        def hill(hill: Hill) -> Wall:
-            towards, distance = direction(hill.centre - here)
-            return Wall(towards, self.approach(distance - hill.radius - jnp.where(low, 0.0, self.clearance)), TERRAIN)
+        def hill(hill: Hill) -> Constraint:
+            towards, distance = direction(hill.center - here)
+            return Constraint(
+                towards, self.approach(distance - hill.radius - jnp.where(low, 0.0, self.clearance)), TERRAIN
+            )
 
         numbers = jnp.arange(around.flying.shape[0])
         floor = here.z - jnp.where(low, 0.0, self.clearance)
@@ -181,7 +185,7 @@ class SafetyFilter:
             person(abreast(country.people)),
             building(abreast(country.buildings)),
             hill(abreast(country.hills)),
-            *(Wall(*alone((towards, self.approach(room))), kind) for towards, room, kind in sides),
+            *(Constraint(*alone((towards, self.approach(room))), kind) for towards, room, kind in sides),
         ]
 
 
@@ -200,15 +204,15 @@ def alone(thing: C) -> C:
     return jax.tree.map(lambda x: x[None], thing)
 
 
-def past(walls: list[Wall], lead: Callable[[C, Wall], C], carry: C) -> C:
+def past(walls: list[Constraint], lead: Callable[[C, Constraint], C], carry: C) -> C:
     """`lead` something past one wall after the other. Written out, which is faster than a loop."""
     for wall in walls:
         for towards, bound in listed((wall.towards, wall.bound)):
-            carry = lead(carry, Wall(towards, bound, wall.kind))
+            carry = lead(carry, Constraint(towards, bound, wall.kind))
     return carry
 
 
-def slid(now: Corrected, wall: Wall) -> Corrected:
+def slid(now: Corrected, wall: Constraint) -> Corrected:
     """What is too fast towards a wall is taken away; what goes along it stays."""
     over = jnp.maximum(now.velocity.dot(wall.towards) - wall.bound, 0.0)
     worse = over > now.most
@@ -217,7 +221,7 @@ def slid(now: Corrected, wall: Wall) -> Corrected:
     )
 
 
-def allowed(velocity: Vec3, wall: Wall) -> Scalar:
+def allowed(velocity: Vec3, wall: Constraint) -> Scalar:
     """The share of a velocity that a wall allows: in a corner, sliding off one wall runs into another."""
     speed = velocity.dot(wall.towards)
     return jnp.where((speed > wall.bound) & (wall.bound >= 0.0), wall.bound / jnp.maximum(speed, 1e-3), 1.0)

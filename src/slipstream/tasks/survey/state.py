@@ -5,20 +5,20 @@ from jaxtyping import Array, Int, UInt32
 from ...core.geometry import Flag, Scalar, Vec2, Vec3
 from ...core.struct import struct
 from ...core.task import State
-from ...dynamics.quadrotor import Flight
-from ...dynamics.velocity_drone import Gimbal, Glide, VelocityCommand
+from ...dynamics.quadrotor import QuadrotorState
+from ...dynamics.velocity_drone import Gimbal, VelocityCommand, VelocityDroneState
 from . import coverage
-from .world import Country
+from .world import SurveyWorld
 
 
 @struct
 class Fleet:
     """What moves: drones, their cameras, and with the clock everything that walks or drives."""
 
-    drones: Glide
+    drones: VelocityDroneState
     gimbals: Gimbal
     clock: Scalar
-    airframes: Flight | None = None  # where the drones have rotors
+    airframes: QuadrotorState | None = None  # where the drones have rotors
 
 
 @struct
@@ -57,11 +57,11 @@ class Sortie:
     agility: Scalar | None = None  # factor on how slowly it answers
 
 
-SurveyState = State[Country, Fleet, Sortie]
+SurveyState = State[SurveyWorld, Fleet, Sortie]
 
 
 @struct
-class Orders:
+class FleetCommand:
     """What the vehicles are told for one period."""
 
     commands: VelocityCommand

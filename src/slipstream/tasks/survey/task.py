@@ -1,42 +1,45 @@
 """The survey: a fleet over one country, every drone on a mission of its own."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...core.errors import nearest
+from ...core.errors import suggest
 from ...core.geometry import Flag, Quat, Scalar, Vec2, Vec3, sin_cos
-from ...core.rng import Chance
-from ...core.task import Box, Picture, Spec, State, among, joined
+from ...core.rng import Rng
+from ...core.spaces import Box
+from ...core.task import PackedImage, Spec, State, Task, named_leaves, select_agents, stack_features
 from ...dynamics.control_modes import VelocitySetpoint
-from ...dynamics.px4_controller import Cascade
-from ...dynamics.quadrotor import VEHICLES, Flight, Quadrotor, Variation
-from ...dynamics.velocity_drone import Gimbal, Glide, Handling, VelocityCommand, asked_for, fly
+from ...dynamics.identification import VelocityModel
+from ...dynamics.px4_controller import Px4Controller
+from ...dynamics.quadrotor import VEHICLES, PhysicsRandomization, Quadrotor, QuadrotorState
+from ...dynamics.velocity_drone import Gimbal, VelocityCommand, VelocityDrone, VelocityDroneState, asked_for, fly
 from ...sensors.camera import Camera
 from ...sensors.detection import Detector, Lens
 from ...sensors.scene import Scene
 from . import coverage, observation
 from .baselines import BASELINES, GIMBAL_RATE, fly_script
-from .behavior import LANDED, MISSION, Behaviour, Condition
+from .behavior import LANDED, MISSION, Behavior, BehaviorInput
 from .mission import MISSIONS, Mission
 from .reset import start
 from .rewards import achievable, judged, surveyed
-from .safety import BATTERY, Around, Checked, SafetyFilter
+from .safety import BATTERY, FilteredCommand, FilterInput, SafetyFilter
 from .scene import look_of, standing, survey_scene
-from .state import Fleet, Orders, Sortie, SurveyState
-from .world import Country
+from .state import Fleet, FleetCommand, Sortie, SurveyState
+from .world import SurveyWorld
 
 
 @dataclass(frozen=True)
-class Survey:
+class Survey(Task[SurveyState]):
     """Survey a country with a fleet: every drone has its own mission, camera, reward and end."""
+
+    report: ClassVar[str] = "slipstream.tasks.survey.report"
 
     mission: str = "transit"
     """transit, coverage, multi-objective, search, dwell, or free (nothing is asked)"""
@@ -74,17 +77,17 @@ class Survey:
     """fast: drones that answer a velocity, by `handling`; cascade: rotors, and the loops of PX4"""
     lens: Lens = Lens()
     detector: Detector = Detector()
-    handling: Handling = Handling()
+    handling: VelocityDrone = VelocityDrone()
     vary_handling: float = 0.0
     """largest relative change, between sorties, of how fast a drone answers"""
 
     def __post_init__(self) -> None:
         if self.mission not in MISSIONS:
-            raise ValueError(f"there is no mission '{self.mission}'{nearest(self.mission, MISSIONS)}")
+            raise ValueError(f"there is no mission '{self.mission}'{suggest(self.mission, MISSIONS)}")
         if not 2 <= self.agents <= 32:
             raise ValueError(f"a country holds 2 to 32 drones, not {self.agents}")
         if self.vehicle not in VEHICLES:
-            raise ValueError(f"there is no vehicle '{self.vehicle}'{nearest(self.vehicle, VEHICLES)}")
+            raise ValueError(f"there is no vehicle '{self.vehicle}'{suggest(self.vehicle, VEHICLES)}")
         known = {
             "sight": ("none", "rgb", "depth"),
             "starts": ("anywhere", "pad", "both"),
@@ -115,8 +118,8 @@ class Survey:
         return 1.0 / self.control_rate
 
     @property
-    def behaviour(self) -> Behaviour:
-        return Behaviour()
+    def behavior(self) -> Behavior:
+        return Behavior()
 
     @cached_property
     def filter(self) -> SafetyFilter:
@@ -134,87 +137,87 @@ class Survey:
     @cached_property
     def spec(self) -> Spec:
         size = 6 if self.plan.gimbal == "policy" else 4
-        frame = (self.pixels, self.pixels, 3 if self.sight == "rgb" else 1) if self.sight != "none" else None
+        image_shape = (self.pixels, self.pixels, 3 if self.sight == "rgb" else 1) if self.sight != "none" else None
         return Spec(
             observation=sum(observation.sizes(self.plan, self.sight != "none").values()),
             action=Box(size),
             control_dt=self.dt,
             agents=self.agents,
-            frame=frame,
-            interval=self.interval if frame else 1,
-            insight=observation.TRACK if frame and self.plan.own else 0,
+            image_shape=image_shape,
+            image_interval=self.interval if image_shape else 1,
+            privileged_size=observation.TRACK if image_shape and self.plan.own else 0,
         )
 
     @property
-    def about(self) -> str:
+    def description(self) -> str:
         """In a few words."""
         seeing = f", by {self.sight} cameras" if self.sight != "none" else ""
         return f"survey: {self.mission}, {self.agents} drones in each world{seeing}"
 
-    def exam(self) -> "Survey":
+    def for_evaluation(self) -> "Survey":
         """The mission as it is evaluated: from the pads, in a country that stays."""
         return replace(self, starts="anywhere" if self.plan.own else "pad", world_life=0.0)
 
     # Starting
 
-    def reset(self, chance: Chance) -> SurveyState:
+    def reset(self, rng: Rng) -> SurveyState:
         """A new country and a drone on every mission in it."""
-        country = self.plan.land.draw(chance.fork(0), self.agents)
+        country = self.plan.land.draw(rng.fork(0), self.agents)
         shape = (self.agents,)
         empty = State(
             world=country,
             body=Fleet(*[jnp.float32(0.0)] * 3),  # pyright: ignore[reportArgumentType]
             progress=None,
-            chance=chance,
+            rng=rng,
             step=jnp.zeros(shape, jnp.int32),
             reward=jnp.zeros(shape),
             terminated=jnp.zeros(shape, bool),
             truncated=jnp.zeros(shape, bool),
         )
-        drones, gimbals, sorties = self.newcomers(chance.fork(1), empty)  # pyright: ignore[reportArgumentType]
+        drones, gimbals, sorties = self.draw_respawns(rng.fork(1), empty)  # pyright: ignore[reportArgumentType]
         fleet = Fleet(drones, gimbals, jnp.float32(0.0), self._airframes(drones))
         return replace(empty, body=fleet, progress=sorties)  # pyright: ignore[reportReturnType]
 
-    def _airframes(self, drones: Glide) -> Flight | None:
+    def _airframes(self, drones: VelocityDroneState) -> QuadrotorState | None:
         """The rotors under drones that hover, and their controllers."""
         if self.model == "fast":
             return None
         return jax.vmap(lambda f: replace(f, memory=self.autopilot.start(self.airframe, f)))(self._hovering(drones))
 
-    def _hovering(self, drones: Glide) -> Flight:
-        def one(drone: Glide) -> Flight:
+    def _hovering(self, drones: VelocityDroneState) -> QuadrotorState:
+        def one(drone: VelocityDroneState) -> QuadrotorState:
             zero = 0.0 * drone.yaw
             level = Quat.from_euler(zero, zero, drone.yaw)
-            return self.airframe.at(drone.position, level, drone.velocity, Vec3(zero, zero, drone.yaw_rate))
+            return self.airframe.hovering(drone.position, level, drone.velocity, Vec3(zero, zero, drone.yaw_rate))
 
         return jax.vmap(one)(drones)
 
-    def _over(self, country: Country, clock: Scalar) -> Flag:
+    def _over(self, country: SurveyWorld, clock: Scalar) -> Flag:
         """Whether a country's life is over."""
         return clock >= self.world_life * country.life if self.world_life else jnp.bool_(False)
 
-    def newcomers(self, chance: Chance, state: SurveyState) -> tuple[Glide, Gimbal, Sortie]:
+    def draw_respawns(self, rng: Rng, state: SurveyState) -> tuple[VelocityDroneState, Gimbal, Sortie]:
         """Every drone at its start in this country."""
         numbers = jnp.arange(self.agents)
         return jax.vmap(lambda own, shared: start(self, *own, *shared), in_axes=(0, None))(
-            (jax.vmap(chance.fork)(numbers), numbers, state.world.pads),
+            (jax.vmap(rng.fork)(numbers), numbers, state.world.pads),
             (state.world, state.body.clock),
         )
 
-    def rejoin(
-        self, state: SurveyState, newcomers: tuple[Glide, Gimbal, Sortie], who: Bool[Array, "agents"]
+    def respawn(
+        self, state: SurveyState, respawns: tuple[VelocityDroneState, Gimbal, Sortie], who: Bool[Array, "agents"]
     ) -> SurveyState:
-        drones, gimbals, sorties = newcomers
+        drones, gimbals, sorties = respawns
         body = replace(
             state.body,
-            drones=among(who, drones, state.body.drones),
-            gimbals=among(who, gimbals, state.body.gimbals),
-            airframes=among(who, self._airframes(drones), state.body.airframes),
+            drones=select_agents(who, drones, state.body.drones),
+            gimbals=select_agents(who, gimbals, state.body.gimbals),
+            airframes=select_agents(who, self._airframes(drones), state.body.airframes),
         )
         return replace(
             state,
             body=body,
-            progress=among(who, sorties, state.progress),
+            progress=select_agents(who, sorties, state.progress),
             step=jnp.where(who, 0, state.step),
             reward=jnp.where(who, 0.0, state.reward),
             terminated=state.terminated & ~who,
@@ -229,19 +232,19 @@ class Survey:
         state, orders = self.command(state, action)
         return self.judge(state, self.move(state, orders))
 
-    def command(self, state: SurveyState, action: Any) -> tuple[SurveyState, Orders]:
+    def command(self, state: SurveyState, action: Any) -> tuple[SurveyState, FleetCommand]:
         """What the vehicles are told: the mode decides who speaks, the filter has the last word."""
-        _, chance = state.chance.word()
+        _, rng = state.rng.bits()
         fleet, country = state.body, state.world
         believed = jax.vmap(shifted)(fleet.drones, state.progress.drift)
-        around = Around(country, fleet.clock, believed, ~state.ended & (state.progress.mode != LANDED))
+        around = FilterInput(country, fleet.clock, believed, ~state.ended & (state.progress.mode != LANDED))
         asked, modes, drained, gimbals = jax.vmap(lambda own, around: self._ask(*own, around), in_axes=(0, None))(
             (action, believed, fleet.gimbals, state.progress, state.step), around
         )
         if self.safety:
-            checked = self.filter.check(asked, self.behaviour.low(modes), around)
+            checked = self.filter.check(asked, self.behavior.low(modes), around)
         else:
-            checked = Checked(asked, 0.0 * believed.yaw, 0 * modes)
+            checked = FilteredCommand(asked, 0.0 * believed.yaw, 0 * modes)
         sortie = replace(
             state.progress,
             mode=modes,
@@ -250,10 +253,10 @@ class Survey:
             overruled=state.progress.overruled + (checked.changed > 0.0),
             reason=jnp.where(checked.changed > 0.0, checked.reason, jnp.where(drained, BATTERY, state.progress.reason)),
         )
-        return replace(state, progress=sortie, chance=chance), Orders(checked.command, gimbals)
+        return replace(state, progress=sortie, rng=rng), FleetCommand(checked.command, gimbals)
 
     def _ask(
-        self, action: Array, drone: Glide, gimbal: Gimbal, sortie: Sortie, step: Array, around: Around
+        self, action: Array, drone: VelocityDroneState, gimbal: Gimbal, sortie: Sortie, step: Array, around: FilterInput
     ) -> tuple[VelocityCommand, Array, Flag, Vec2]:
         """What one drone asks for, its mode, whether its battery is why, and how its camera turns."""
         plan, country = self.plan, around.country
@@ -264,8 +267,8 @@ class Survey:
                 asked, ahead=cos * asked.ahead + sin * asked.aside, aside=cos * asked.aside - sin * asked.ahead
             )
         now = self._condition(drone, sortie, step, country)
-        mode = self.behaviour.next(sortie.mode, now)
-        asked = self.behaviour.command(mode, asked, drone, now, country.weather.wind, self.handling, self.dt)
+        mode = self.behavior.next(sortie.mode, now)
+        asked = self.behavior.command(mode, asked, drone, now, country.weather.wind, self.handling, self.dt)
         if plan.gimbal == "policy":
             turned = Vec2(action[4], action[5])
         elif plan.gimbal == "nearest":
@@ -275,12 +278,12 @@ class Survey:
             turned = Vec2(0.0 * drone.yaw, 0.0 * drone.yaw)
         return asked, mode, (mode != MISSION) & (now.battery <= now.reserve), turned
 
-    def _condition(self, drone: Glide, sortie: Sortie, step: Array, country: Country) -> Condition:
+    def _condition(self, drone: VelocityDroneState, sortie: Sortie, step: Array, country: SurveyWorld) -> BehaviorInput:
         here, plan = drone.position, self.plan
         way = sortie.home - here
         # On the way to its goal a drone need not keep what it takes to get there against a head wind.
         spare = 1.0 if plan.transit else 1.3
-        reserve = 10.0 + spare * self.discharge * country.drain * way.norm() / self.behaviour.return_speed
+        reserve = 10.0 + spare * self.discharge * country.drain * way.norm() / self.behavior.return_speed
         done = jnp.zeros_like(sortie.hit)
         if plan.returns:
             done = surveyed(self, sortie)
@@ -288,7 +291,7 @@ class Survey:
             reserve = reserve - 10.0 + plan.reserve + 2.0
         if math.isfinite(plan.silent):
             reserve = jnp.where(step.astype(jnp.float32) * self.dt >= plan.silent, 1.2 * reserve, reserve)
-        return Condition(
+        return BehaviorInput(
             battery=sortie.battery,
             reserve=reserve,
             home=way,
@@ -297,25 +300,25 @@ class Survey:
             lost=sortie.dark & sortie.blind,
         )
 
-    def move(self, state: SurveyState, orders: Orders) -> Fleet:
+    def move(self, state: SurveyState, command: FleetCommand) -> Fleet:
         """Where the model takes the fleet in one control period."""
         if self.model == "cascade":
-            return self._piloted(state, orders)
+            return self._piloted(state, command)
 
-        def one(own: tuple[Glide, VelocityCommand, Chance, Scalar | None], wind: Vec3) -> Glide:
-            drone, command, chance, agility = own
+        def one(own: tuple[VelocityDroneState, VelocityCommand, Rng, Scalar | None], wind: Vec3) -> VelocityDroneState:
+            drone, command, rng, agility = own
             flown = fly(drone, command, self.handled(agility), wind, self.dt)
             if not self.gust:
                 return flown
-            east, chance = chance.normal(self.gust * self.dt)
-            north, chance = chance.normal(self.gust * self.dt)
+            east, rng = rng.normal(self.gust * self.dt)
+            north, rng = rng.normal(self.gust * self.dt)
             return replace(flown, position=flown.position + Vec3(east, north, 0.0 * east))
 
-        chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
-        moving = (state.body.drones, orders.commands, chances, state.progress.agility)
-        return self._after(state, orders, jax.vmap(one, in_axes=(0, None))(moving, state.world.weather.wind))
+        rngs = jax.vmap(state.rng.fork)(jnp.arange(self.agents))
+        moving = (state.body.drones, command.commands, rngs, state.progress.agility)
+        return self._after(state, command, jax.vmap(one, in_axes=(0, None))(moving, state.world.weather.wind))
 
-    def handled(self, agility: Scalar | None) -> Handling:
+    def handled(self, agility: Scalar | None) -> VelocityDrone:
         """How a drone of that agility answers."""
         usual = self.handling
         if agility is None:
@@ -325,13 +328,19 @@ class Survey:
             slower |= {"lean": usual.lean * agility, "drag": usual.drag * agility}
         return replace(usual, **slower)
 
-    def _after(self, state: SurveyState, orders: Orders, drones: Glide, airframes: Flight | None = None) -> Fleet:
+    def _after(
+        self,
+        state: SurveyState,
+        orders: FleetCommand,
+        drones: VelocityDroneState,
+        airframes: QuadrotorState | None = None,
+    ) -> Fleet:
         """The fleet once its drones are there. What stands on its pad stays there."""
         fleet, still = state.body, state.progress.mode == LANDED
         gimbals = jax.vmap(lambda gimbal, turned: gimbal.turned(turned.x, turned.y, GIMBAL_RATE, self.dt))(
             fleet.gimbals, orders.gimbals
         )
-        return Fleet(among(still, fleet.drones, drones), gimbals, fleet.clock + self.dt, airframes)
+        return Fleet(select_agents(still, fleet.drones, drones), gimbals, fleet.clock + self.dt, airframes)
 
     # Flying with rotors
 
@@ -340,42 +349,42 @@ class Survey:
         return VEHICLES[self.vehicle]
 
     @cached_property
-    def autopilot(self) -> Cascade:
-        return Cascade().suited(self.airframe)
+    def autopilot(self) -> Px4Controller:
+        return Px4Controller().tuned_for(self.airframe)
 
-    def bare(self) -> "Survey":
+    def without_controller(self) -> "Survey":
         """The same task for a plant that brings its own vehicles."""
         return replace(self, model="fast")
 
-    def flights(self, state: SurveyState) -> Flight:
+    def vehicle_states(self, state: SurveyState) -> QuadrotorState:
         return self._hovering(state.body.drones)
 
-    def setpoints(self, state: SurveyState, orders: Orders) -> VelocitySetpoint:
+    def setpoints(self, state: SurveyState, orders: FleetCommand) -> VelocitySetpoint:
         """What flight controllers are told."""
 
-        def one(drone: Glide, command: VelocityCommand) -> VelocitySetpoint:
+        def one(drone: VelocityDroneState, command: VelocityCommand) -> VelocitySetpoint:
             return VelocitySetpoint(asked_for(drone.yaw, command, self.handling), command.turn * self.handling.turn)
 
         return jax.vmap(one)(state.body.drones, orders.commands)
 
-    def air(self, state: SurveyState) -> Vec3:
+    def wind_at(self, state: SurveyState) -> Vec3:
         """How the air moves where each drone is: the wind, and gusts that carry a drone about as far as the model's."""
-        chances = jax.vmap(state.chance.fork)(jnp.arange(self.agents))
+        rngs = jax.vmap(state.rng.fork)(jnp.arange(self.agents))
 
-        def one(chance: Chance, wind: Vec3) -> Vec3:
-            east, chance = chance.normal(GUSTS * self.gust)
-            north, chance = chance.normal(GUSTS * self.gust)
+        def one(rng: Rng, wind: Vec3) -> Vec3:
+            east, rng = rng.normal(GUSTS * self.gust)
+            north, rng = rng.normal(GUSTS * self.gust)
             return Vec3(wind.x + east, wind.y + north, wind.z)
 
-        return jax.vmap(one, in_axes=(0, None))(chances, state.world.weather.wind)
+        return jax.vmap(one, in_axes=(0, None))(rngs, state.world.weather.wind)
 
-    def variations(self, state: SurveyState) -> Variation:
-        return Variation()
+    def randomization(self, state: SurveyState) -> PhysicsRandomization:
+        return PhysicsRandomization()
 
-    def settled(self, state: SurveyState, orders: Orders, flights: Flight) -> Fleet:
+    def body_from_vehicles(self, state: SurveyState, orders: FleetCommand, flights: QuadrotorState) -> Fleet:
         """The fleet once its vehicles fly like that."""
 
-        def one(before: Glide, flight: Flight) -> Glide:
+        def one(before: VelocityDroneState, flight: QuadrotorState) -> VelocityDroneState:
             nose = flight.attitude.forward
             change = (flight.velocity - before.velocity) * (1.0 / self.dt)
             # Whoever flies has trimmed the drag away.
@@ -384,25 +393,25 @@ class Survey:
             yaw = jnp.arctan2(nose.y, nose.x)
             leaning = Vec2(change.x + kept.x, change.y + kept.y)
             lean = replace(change, x=leaning.x, y=leaning.y)
-            return Glide(flight.position, flight.velocity, yaw, flight.rates.z, lean, kept, leaning)
+            return VelocityDroneState(flight.position, flight.velocity, yaw, flight.rates.z, lean, kept, leaning)
 
         drones = jax.vmap(one)(state.body.drones, flights)
         return self._after(state, orders, drones, flights if self.model == "cascade" else None)
 
-    def surroundings(self, state: SurveyState) -> Scene:
+    def collision_scene(self, state: SurveyState) -> Scene:
         """What can be run into."""
         return standing(state.world)
 
-    def _piloted(self, state: SurveyState, orders: Orders) -> Fleet:
+    def _piloted(self, state: SurveyState, orders: FleetCommand) -> Fleet:
         """Where rotors take the fleet under the cascade."""
         pilot, vehicle = self.autopilot, self.airframe
 
-        def one(flight: Flight, wanted: VelocitySetpoint, air: Vec3, country: Country) -> Flight:
+        def one(flight: QuadrotorState, wanted: VelocitySetpoint, air: Vec3, country: SurveyWorld) -> QuadrotorState:
             ground = country.terrain(flight.position.x, flight.position.y)
 
-            def tick(_: Array, flight: Flight) -> Flight:
+            def tick(_: Array, flight: QuadrotorState) -> QuadrotorState:
                 rotors, memory = pilot.control(vehicle, flight, flight.memory, wanted)
-                flown = vehicle.step(replace(flight, memory=memory), rotors, air, Variation(), pilot.dt)
+                flown = vehicle.step(replace(flight, memory=memory), rotors, air, PhysicsRandomization(), pilot.dt)
                 down = flown.position.z < ground
                 return replace(
                     flown,
@@ -416,9 +425,9 @@ class Survey:
 
         assert state.body.airframes is not None
         flights = jax.vmap(one, in_axes=(0, 0, 0, None))(
-            state.body.airframes, self.setpoints(state, orders), self.air(state), state.world
+            state.body.airframes, self.setpoints(state, orders), self.wind_at(state), state.world
         )
-        return self.settled(state, orders, flights)
+        return self.body_from_vehicles(state, orders, flights)
 
     # Judging
 
@@ -426,11 +435,11 @@ class Survey:
         """The state once the fleet is there, whoever moved it: our model, MuJoCo or PX4."""
         step = state.step + 1
         flying = ~state.ended & (state.progress.mode != LANDED)
-        chances = jax.vmap(lambda i: state.chance.fork(i + 64))(jnp.arange(self.agents))
+        rngs = jax.vmap(lambda i: state.rng.fork(i + 64))(jnp.arange(self.agents))
         numbers = jnp.arange(self.agents)
         before, after = state.body.drones, body.drones
         sortie, reward, over = jax.vmap(lambda own, shared: judged(self, *own, *shared), in_axes=(0, None))(
-            (state.progress, before, after, body.gimbals, numbers, chances, step),
+            (state.progress, before, after, body.gimbals, numbers, rngs, step),
             (state.world, body.clock, (before.position, after.position, flying, numbers)),
         )
         late = step.astype(jnp.float32) * self.dt >= sortie.limit
@@ -452,21 +461,21 @@ class Survey:
     def observe(self, state: SurveyState) -> Float[Array, "agents features"]:
         """All parts of what each drone knows, side by side."""
         told = observation.told(self, state)
-        return joined([x for part in told.values() for x in part])
+        return stack_features([x for part in told.values() for x in part])
 
     def parts(self, state: SurveyState) -> dict[str, Float[Array, "agents size"]]:
         """What each drone knows, by name: the same for training and for full-fidelity evaluation."""
-        return {name: joined(part) for name, part in observation.told(self, state).items()}
+        return {name: stack_features(part) for name, part in observation.told(self, state).items()}
 
-    def insight(self, state: SurveyState) -> Float[Array, "agents secrets"]:
+    def privileged_observation(self, state: SurveyState) -> Float[Array, "agents secrets"]:
         """Where its own target is: what a drone with a camera is not told, for its critic."""
         return replace(self, sight="none").parts(state)["track"]
 
-    def picture(self, state: SurveyState) -> Picture:
+    def image(self, state: SurveyState) -> PackedImage:
         """What every drone's camera sees: colours, or nearness in one channel."""
         scene = survey_scene(state.world, state.body.clock, state.body.drones.position, self.plan.own)
         views = jax.vmap(look_of)(
-            state.body.drones, state.body.gimbals, state.chance.stream + state.step.astype(jnp.uint32)
+            state.body.drones, state.body.gimbals, state.rng.stream + state.step.astype(jnp.uint32)
         )
         frames = jax.vmap(partial(Camera(self.pixels, self.pixels).render, scene))(views)
         if self.sight == "rgb":
@@ -475,7 +484,7 @@ class Survey:
 
     # Reporting
 
-    def figures(self, state: SurveyState) -> dict[str, Float[Array, "agents"]]:
+    def episode_metrics(self, state: SurveyState) -> dict[str, Float[Array, "agents"]]:
         sortie, plan = state.progress, self.plan
         tells = jnp.ones_like(state.truncated)
         if self.world_life:
@@ -484,25 +493,32 @@ class Survey:
             began = state.body.clock - state.step.astype(jnp.float32) * self.dt
             tells = began + TELLING * sortie.limit <= self.world_life * state.world.life
         found = jax.lax.population_count(sortie.found).astype(jnp.float32) / plan.land.targets
-        figures = {
+        metrics = {
             "success": jnp.where(tells, sortie.success, jnp.nan),
-            "score": sortie.score,
+            "episode_return": sortie.score,
             "duration": state.step.astype(jnp.float32) * self.dt,
             "battery": sortie.battery,
-            "entered": sortie.entered.astype(jnp.float32),
+            "zone_violation": sortie.entered.astype(jnp.float32),
             "crash": sortie.hit.astype(jnp.float32),
-            "overruled": sortie.overruled / jnp.maximum(state.step, 1),
+            "filter_intervention_rate": sortie.overruled / jnp.maximum(state.step, 1),
         }
         if plan.cover:
-            figures["coverage"] = jax.vmap(coverage.share_of)(sortie.covered)
+            metrics["coverage"] = jax.vmap(coverage.share_of)(sortie.covered)
         if plan.find_reward:
-            figures |= {"found": found, "false_alarms": sortie.alarms}
+            metrics |= {"found": found, "false_alarms": sortie.alarms}
         if plan.value:
             most = jnp.maximum(achievable(state.world), 1.0)
-            figures |= {"value": sortie.value / most, "high_threat": sortie.high, "medium_threat": sortie.medium}
+            metrics |= {"value": sortie.value / most, "high_threat": sortie.high, "medium_threat": sortie.medium}
         if plan.own:
-            figures["dwell"] = sortie.best_dwell
-        return {name: jnp.asarray(value, jnp.float32) for name, value in figures.items()}
+            metrics["dwell"] = sortie.best_dwell
+        return {name: jnp.asarray(value, jnp.float32) for name, value in metrics.items()}
+
+    def fit_model(self) -> VelocityModel:
+        return VelocityModel()
+
+    def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> "Survey":
+        drone = replace(self.handling, **(parameters | limits), tilt=1.2)
+        return replace(self, handling=drone, vary_handling=float(np.mean([variation["lag"], variation["lean"]])))
 
     def record(self, state: SurveyState) -> dict[str, Array]:
         """What an episode keeps of a moment, for every drone."""
@@ -527,11 +543,9 @@ class Survey:
             kept["quality"] = sortie.quality
         return kept
 
-    def scenery(self, state: SurveyState) -> dict[str, Array]:
+    def world_record(self, state: SurveyState) -> dict[str, Array]:
         """The whole country, leaf by leaf, and where the drones are to go."""
-        leaves = jax.tree_util.tree_leaves_with_path(state.world)
-        kept = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-        return kept | {"goal": jnp.stack(state.progress.goal.parts, -1)}
+        return named_leaves(state.world) | {"goal": jnp.stack(state.progress.goal.parts, -1)}
 
     def baselines(self) -> dict[str, Any]:
         """The scripts this mission's policy is measured against."""
@@ -540,11 +554,6 @@ class Survey:
             return {}
         return {name: partial(fly_script, script, self) for name, script in BASELINES.get(self.mission, {}).items()}
 
-    def summary(self, figures: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Means over all drones of all countries."""
-        names = [name for name in figures if name not in ("success", "score")]
-        return {f"{name}_mean": float(np.nanmean(figures[name])) for name in names}
-
 
 TELLING = 0.75
 """Share of its time limit that a sortie in training must have had for its success to count: who succeeds needs less."""
@@ -552,6 +561,6 @@ GUSTS = 4.0
 """Speed of a gust of air over the speed at which it moves a drone."""
 
 
-def shifted(drone: Glide, drift: Vec2) -> Glide:
+def shifted(drone: VelocityDroneState, drift: Vec2) -> VelocityDroneState:
     """A drone where it believes itself to be."""
     return replace(drone, position=drone.position + Vec3(drift.x, drift.y, 0.0 * drift.x))

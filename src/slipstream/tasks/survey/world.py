@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from ...core.geometry import Flag, Scalar, Vec2, Vec3, sin_cos
-from ...core.rng import Chance
+from ...core.rng import Rng
 from ...core.struct import struct
 from ...sensors.detection import ball_between, box_between
 
@@ -29,7 +29,7 @@ PRIORITIES = (4.0, 2.0, 1.5, 1.0)
 class Hill:
     """The cap of a ball whose centre lies below the ground: convex, and nowhere steep."""
 
-    centre: Vec3
+    center: Vec3
     radius: Scalar
 
 
@@ -37,7 +37,7 @@ class Hill:
 class Building:
     """An upright box; cosine and sine of its heading."""
 
-    centre: Vec2
+    center: Vec2
     half: Vec2
     height: Scalar
     cos: Scalar
@@ -48,13 +48,13 @@ class Building:
 
     def outward(self, point: Vec3) -> Vec3:
         """From the nearest point of the building to `point`; zero inside."""
-        off = self.local(Vec2(point.x, point.y) - self.centre)
+        off = self.local(Vec2(point.x, point.y) - self.center)
         x = off.x - jnp.clip(off.x, -self.half.x, self.half.x)
         y = off.y - jnp.clip(off.y, -self.half.y, self.half.y)
         return Vec3(self.cos * x - self.sin * y, self.sin * x + self.cos * y, jnp.maximum(point.z - self.height, 0.0))
 
     def hides(self, eye: Vec3, point: Vec3) -> Flag:
-        start, end = (self.local(Vec2(p.x, p.y) - self.centre) for p in (eye, point))
+        start, end = (self.local(Vec2(p.x, p.y) - self.center) for p in (eye, point))
         middle = 0.5 * self.height
         way = Vec3(end.x - start.x, end.y - start.y, point.z - eye.z)
         return box_between(Vec3(start.x, start.y, eye.z - middle), way, Vec3(self.half.x, self.half.y, middle))
@@ -70,7 +70,7 @@ class Tree:
 
 
 @struct
-class Mover:
+class OscillatingMover:
     """Something that goes to and fro about a place; with no span it stays there."""
 
     place: Vec2
@@ -88,7 +88,7 @@ class Mover:
 class Target:
     """What is looked for."""
 
-    mover: Mover
+    mover: OscillatingMover
     kind: Int[Array, ""]
     size: Scalar
     value: Scalar
@@ -99,7 +99,7 @@ class Target:
 class Area:
     """A named area of interest: where targets are thought to be."""
 
-    centre: Vec2
+    center: Vec2
     radius: Scalar
     priority: Int[Array, ""]  # 0 is the first
 
@@ -108,7 +108,7 @@ class Area:
 class Zone:
     """An upright cylinder that drones keep out of, from the time it is in force."""
 
-    centre: Vec2
+    center: Vec2
     radius: Scalar
     told: Scalar  # when drones are told of it
     begins: Scalar
@@ -123,7 +123,7 @@ class Zone:
 
     def depth(self, point: Vec3) -> Scalar:
         """How far inside a point is; negative outside."""
-        return self.radius - (Vec2(point.x, point.y) - self.centre).norm()
+        return self.radius - (Vec2(point.x, point.y) - self.center).norm()
 
 
 @struct
@@ -138,13 +138,13 @@ class Weather:
 
 
 @struct
-class Country:
+class SurveyWorld:
     """One world. Each of the plural leaves has an axis of its things."""
 
     hills: Hill
     buildings: Building
     trees: Tree
-    people: Mover
+    people: OscillatingMover
     targets: Target
     areas: Area
     zones: Zone
@@ -157,16 +157,16 @@ class Country:
         """Height of the ground."""
 
         def higher(top: Scalar, hill: Hill) -> Scalar:
-            off = Vec2(x - hill.centre.x, y - hill.centre.y)
+            off = Vec2(x - hill.center.x, y - hill.center.y)
             room = hill.radius**2 - off.dot(off)
-            return jnp.maximum(top, hill.centre.z + jnp.sqrt(jnp.maximum(room, 0.0)))
+            return jnp.maximum(top, hill.center.z + jnp.sqrt(jnp.maximum(room, 0.0)))
 
         return fold(higher, 0.0 * jnp.asarray(x), self.hills)
 
     def hidden(self, eye: Vec3, point: Vec3) -> Flag:
         """Whether a hill or a building stands between."""
         hidden = fold(lambda h, b: h | b.hides(eye, point), eye.x != eye.x, self.buildings)
-        return fold(lambda h, hill: h | ball_between(eye, point, hill.centre, hill.radius), hidden, self.hills)
+        return fold(lambda h, hill: h | ball_between(eye, point, hill.center, hill.radius), hidden, self.hills)
 
 
 def one(things: C, number: Array | int) -> C:
@@ -199,13 +199,13 @@ def loop(function: Callable[[C, Any], C], start: C, things: Any) -> C:
     return jax.lax.scan(lambda carry, thing: (function(carry, thing), None), start, things)[0]
 
 
-def many(count: int, chance: Chance, draw: Callable[[Chance, Array], Any]) -> Any:
+def many(count: int, rng: Rng, draw: Callable[[Rng, Array], Any]) -> Any:
     """`count` things, each drawn from a stream of its own."""
-    return jax.vmap(lambda i: draw(chance.fork(i), i))(jnp.arange(count))
+    return jax.vmap(lambda i: draw(rng.fork(i), i))(jnp.arange(count))
 
 
 @dataclass(frozen=True)
-class Land:
+class WorldGenerator:
     """How a country is drawn. Lengths are half edges of the geofence."""
 
     east: float = 330.0
@@ -242,11 +242,11 @@ class Land:
     def zones(self) -> int:
         return self.fixed_zones + self.popup_zones + self.high_threats + self.medium_threats
 
-    def draw(self, chance: Chance, pads: int) -> Country:
+    def draw(self, rng: Rng, pads: int) -> SurveyWorld:
         """A country of this kind."""
-        parts = [chance.fork(100 + k) for k in range(9)]
+        parts = [rng.fork(100 + k) for k in range(9)]
         areas = many(self.areas, parts[0], self._area)
-        return Country(
+        return SurveyWorld(
             hills=many(self.hills, parts[1], self._hill),
             buildings=many(self.buildings, parts[2], self._building),
             trees=many(self.trees, parts[3], self._tree),
@@ -260,11 +260,11 @@ class Land:
             life=parts[8].fork(2).uniform(0.6, 1.4)[0],
         )
 
-    def _spot(self, chance: Chance, inset: float = 30.0) -> tuple[Vec2, Chance]:
+    def _spot(self, rng: Rng, inset: float = 30.0) -> tuple[Vec2, Rng]:
         """Somewhere off the apron."""
-        x, chance = chance.uniform(-self.east + self.apron + inset, self.east - inset)
-        y, chance = chance.uniform(-self.north + inset, self.north - inset)
-        return Vec2(x, y), chance
+        x, rng = rng.uniform(-self.east + self.apron + inset, self.east - inset)
+        y, rng = rng.uniform(-self.north + inset, self.north - inset)
+        return Vec2(x, y), rng
 
     def _within(self, spot: Vec2, inset: float) -> Vec2:
         """The spot, brought into the square that is looked at."""
@@ -273,54 +273,54 @@ class Land:
         most = self.inner - inset
         return Vec2(jnp.clip(spot.x, -most, most), jnp.clip(spot.y, -most, most))
 
-    def _hill(self, chance: Chance, _: Array) -> Hill:
-        spot, chance = self._spot(chance, 60.0)
-        base, chance = chance.uniform(80.0, 180.0)
-        top, chance = chance.uniform(6.0, 22.0)
+    def _hill(self, rng: Rng, _: Array) -> Hill:
+        spot, rng = self._spot(rng, 60.0)
+        base, rng = rng.uniform(80.0, 180.0)
+        top, rng = rng.uniform(6.0, 22.0)
         radius = (base * base + top * top) / (2.0 * top)
         return Hill(Vec3(spot.x, spot.y, top - radius), radius)
 
-    def _building(self, chance: Chance, _: Array) -> Building:
-        spot, chance = self._spot(chance)
-        x, chance = chance.uniform(6.0, 16.0)
-        y, chance = chance.uniform(6.0, 16.0)
-        low, chance = chance.uniform()
-        turn, chance = chance.uniform(0.0, math.pi)
+    def _building(self, rng: Rng, _: Array) -> Building:
+        spot, rng = self._spot(rng)
+        x, rng = rng.uniform(6.0, 16.0)
+        y, rng = rng.uniform(6.0, 16.0)
+        low, rng = rng.uniform()
+        turn, rng = rng.uniform(0.0, math.pi)
         sin, cos = sin_cos(turn)
         # Most are low; a few tower.
         return Building(spot, Vec2(x, y), 8.0 + (self.tallest - 8.0) * low**3, cos, sin)
 
-    def _tree(self, chance: Chance, _: Array) -> Tree:
-        spot, chance = self._spot(chance, 10.0)
-        height, chance = chance.uniform(6.0, 14.0)
-        crown, chance = chance.uniform(2.0, 4.0)
+    def _tree(self, rng: Rng, _: Array) -> Tree:
+        spot, rng = self._spot(rng, 10.0)
+        height, rng = rng.uniform(6.0, 14.0)
+        crown, rng = rng.uniform(2.0, 4.0)
         return Tree(spot, height, crown)
 
-    def _mover(self, spot: Vec2, chance: Chance, fastest: float) -> Mover:
-        turn, chance = chance.uniform(-math.pi, math.pi)
-        span, chance = chance.uniform(15.0, 60.0)
-        speed, chance = chance.uniform(-fastest, fastest)
+    def _mover(self, spot: Vec2, rng: Rng, fastest: float) -> OscillatingMover:
+        turn, rng = rng.uniform(-math.pi, math.pi)
+        span, rng = rng.uniform(15.0, 60.0)
+        speed, rng = rng.uniform(-fastest, fastest)
         sin, cos = sin_cos(turn)
         # Half of them stand still.
-        return Mover(spot, Vec2(cos * span, sin * span), jnp.maximum(speed, 0.0) / span)
+        return OscillatingMover(spot, Vec2(cos * span, sin * span), jnp.maximum(speed, 0.0) / span)
 
-    def _area(self, chance: Chance, index: Array) -> Area:
-        radius, chance = chance.uniform(30.0, 60.0)
-        spot, chance = self._spot(chance, 60.0)
+    def _area(self, rng: Rng, index: Array) -> Area:
+        radius, rng = rng.uniform(30.0, 60.0)
+        spot, rng = self._spot(rng, 60.0)
         spot = self._within(spot, 60.0)
         return Area(spot, radius, index % len(PRIORITIES))
 
-    def _target(self, chance: Chance, index: Array, areas: Area) -> Target:
+    def _target(self, rng: Rng, index: Array, areas: Area) -> Target:
         """Most lie in an area of interest; every eighth is a surprise anywhere."""
-        near, chance = chance.integer(self.areas)
+        near, rng = rng.integer(self.areas)
         area = one(areas, near)
-        east, chance = chance.normal(0.5)
-        north, chance = chance.normal(0.5)
-        anywhere, chance = self._spot(chance)
+        east, rng = rng.normal(0.5)
+        north, rng = rng.normal(0.5)
+        anywhere, rng = self._spot(rng)
         surprise = index % 8 == 7
         reach = 1.2
-        x = area.centre.x + area.radius * jnp.clip(east, -reach, reach)
-        y = area.centre.y + area.radius * jnp.clip(north, -reach, reach)
+        x = area.center.x + area.radius * jnp.clip(east, -reach, reach)
+        y = area.center.y + area.radius * jnp.clip(north, -reach, reach)
         spot = Vec2(jnp.where(surprise, anywhere.x, x), jnp.where(surprise, anywhere.y, y))
         spot = self._within(spot, 5.0)
         if self.meadow:
@@ -330,7 +330,7 @@ class Land:
                 -self.east + self.apron + width * (index % side + 0.5 + 0.1 * east),
                 -self.north + depth * (index // side + 0.5 + 0.1 * north),
             )
-        mover = self._mover(spot, chance, self.roaming) if self.roaming else still(spot)
+        mover = self._mover(spot, rng, self.roaming) if self.roaming else still(spot)
         kind = index % len(SIZES)
         return Target(
             mover=mover,
@@ -340,22 +340,22 @@ class Land:
             weight=jnp.where(surprise, 1.0, jnp.asarray(PRIORITIES, jnp.float32)[area.priority]),
         )
 
-    def _zone(self, chance: Chance, index: Array) -> Zone:
-        radius, chance = chance.uniform(*self.zone_radius)
+    def _zone(self, rng: Rng, index: Array) -> Zone:
+        radius, rng = rng.uniform(*self.zone_radius)
         first = self.apron + self.zone_radius[1] + 40.0
-        spot, chance = self._spot(chance, 0.0)
+        spot, rng = self._spot(rng, 0.0)
         along = spot.x
         if self.lanes:
             # Each in its own part of the way east, so that between any two there is room.
-            share, chance = chance.uniform(0.3, 0.7)
+            share, rng = rng.uniform(0.3, 0.7)
             along = -self.east + first + (index + share) * ((2.0 * self.east - 2.0 * first) / self.zones)
         later = (index >= self.fixed_zones) & (index < self.fixed_zones + self.popup_zones)
-        told, chance = chance.uniform(*self.popup_between)
+        told, rng = rng.uniform(*self.popup_between)
         told = jnp.where(later, told, 0.0)
         level = jnp.where(index < self.fixed_zones + self.popup_zones, NO_FLY, HIGH)
         level = jnp.where(index >= self.zones - self.medium_threats, MEDIUM, level)
         return Zone(
-            centre=Vec2(jnp.clip(along, -self.east + first, self.east - first), spot.y),
+            center=Vec2(jnp.clip(along, -self.east + first, self.east - first), spot.y),
             radius=radius,
             told=told,
             begins=jnp.where(later, told + self.notice, 0.0),
@@ -372,15 +372,15 @@ class Land:
         x = -self.east + 15.0 + 22.0 * (number % rows)
         return Vec2(x.astype(jnp.float32), y.astype(jnp.float32))
 
-    def _weather(self, chance: Chance) -> Weather:
-        speed, chance = chance.uniform(0.0, self.wind)
-        turn, chance = chance.uniform(-math.pi, math.pi)
+    def _weather(self, rng: Rng) -> Weather:
+        speed, rng = rng.uniform(0.0, self.wind)
+        turn, rng = rng.uniform(-math.pi, math.pi)
         sin, cos = sin_cos(turn)
-        hour, chance = chance.uniform(-1.0, 1.0)
-        round_, chance = chance.uniform(-math.pi, math.pi)
-        haze, chance = chance.uniform(400.0, 1500.0)
-        grain, chance = chance.uniform(0.0, 0.03)
-        tint, chance = chance.uniform()
+        hour, rng = rng.uniform(-1.0, 1.0)
+        round_, rng = rng.uniform(-math.pi, math.pi)
+        haze, rng = rng.uniform(400.0, 1500.0)
+        grain, rng = rng.uniform(0.0, 0.03)
+        tint, rng = rng.uniform()
         flat, aside = sin_cos(round_)
         up = 1.0 - 0.5 * hour * hour
         level = jnp.sqrt(jnp.maximum(1.0 - up * up, 0.0))
@@ -388,14 +388,14 @@ class Land:
         return Weather(wind, Vec3(aside * level, flat * level, up), haze, grain, tint)
 
 
-def still(spot: Vec2) -> Mover:
+def still(spot: Vec2) -> OscillatingMover:
     zero = 0.0 * spot.x
-    return Mover(spot, Vec2(zero, zero), zero)
+    return OscillatingMover(spot, Vec2(zero, zero), zero)
 
 
-def country_of(scenery: dict[str, Any], land: Land, pads: int) -> Country:
+def country_of(scenery: dict[str, Any], land: WorldGenerator, pads: int) -> SurveyWorld:
     """The country that an episode's scenery holds, leaf by leaf."""
-    like = jax.eval_shape(lambda: land.draw(Chance.of(0, 0), pads))
+    like = jax.eval_shape(lambda: land.draw(Rng.from_seed(0, 0), pads))
     return jax.tree_util.tree_map_with_path(
         lambda path, _: jnp.asarray(scenery[jax.tree_util.keystr(path, simple=True, separator=".")]), like
     )

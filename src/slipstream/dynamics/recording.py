@@ -24,7 +24,7 @@ class Recording:
         return replace(self, **{name: getattr(self, name)[which] for name in fields})
 
     @property
-    def flights(self) -> int:
+    def vehicle_states(self) -> int:
         return len(self.commands)
 
     @property

@@ -1,0 +1,145 @@
+"""Fast models whose parameters can be found from recorded flights."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..core.geometry import Quat, Vec2, Vec3
+from .control_modes import FittedParameters, RateControl
+from .quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState, Rotors
+from .recording import Recording
+from .velocity_drone import VelocityDrone, VelocityDroneState, drawn_to
+
+CommandKind = Literal["body_rates", "velocity"]
+
+
+class FitModel(Protocol):
+    """A fast model whose parameters are to be found."""
+
+    command: ClassVar[CommandKind]
+    """What is commanded in flights it is fitted to."""
+    shot: ClassVar[float]
+    """Seconds of a shot: the stretch of flight that is predicted from one fitted start."""
+    max_seconds: ClassVar[float]
+    """Longest useful flight."""
+    cruises: ClassVar[bool]
+    """Whether it also needs the plant's top speeds, and whether a flight log can be fitted."""
+
+    @property
+    def dt(self) -> float: ...
+
+    @property
+    def initial(self) -> dict[str, float]:
+        """Where the search begins."""
+        ...
+
+    def nominal(self) -> dict[str, float]:
+        """The parameters before any fit."""
+        ...
+
+    def start(self, recording: Recording) -> Any:
+        """The model's state at every recorded moment, as far as it was recorded; axes: flights, moments."""
+        ...
+
+    def step(self, parameters: Mapping[str, Any], state: Any, command: Any) -> Any: ...
+
+    def predicted(self, state: Any) -> Float[Array, "outputs"]:
+        """What is compared, each output divided by the error that matters."""
+        ...
+
+    def measured(self, recording: Recording) -> np.ndarray:
+        """The same of a recording."""
+        ...
+
+
+@dataclass(frozen=True)
+class VelocityModel:
+    """A drone that is commanded a velocity."""
+
+    command: ClassVar[CommandKind] = "velocity"
+    shot: ClassVar[float] = 6.0
+    max_seconds: ClassVar[float] = 600.0
+    cruises: ClassVar[bool] = True
+    dt: float = 0.05
+
+    @property
+    def initial(self) -> dict[str, float]:
+        return {
+            "lag": 0.5, "lean": 0.25, "onset": 0.08, "drag": 0.2, "surge": 0.1, "heave": 0.5, "trim": 0.2,
+            "acceleration": 6.0, "climb_lag": 0.3, "climb_acceleration": 4.0, "turn_lag": 0.2,
+        }  # fmt: skip
+
+    def nominal(self) -> dict[str, float]:
+        return {name: float(value) for name, value in asdict(VelocityDrone()).items()}
+
+    def start(self, recording: Recording) -> VelocityDroneState:
+        p, v = (Vec3(*jnp.moveaxis(jnp.asarray(x), -1, 0)) for x in (recording.position, recording.velocity))
+        w, x, y, z = jnp.moveaxis(jnp.asarray(recording.attitude), -1, 0)
+        yaw = jnp.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+        change = np.gradient(recording.velocity, recording.dt, axis=1)
+        return VelocityDroneState(
+            p, v, yaw, jnp.asarray(recording.yaw_rate), Vec3(*jnp.moveaxis(jnp.asarray(change), -1, 0)),
+            Vec2(0.0 * yaw, 0.0 * yaw), Vec2(0.0 * yaw, 0.0 * yaw),
+        )  # fmt: skip
+
+    def step(self, parameters: Mapping[str, Any], state: VelocityDroneState, command: Any) -> VelocityDroneState:
+        # A fitted drone is limited by its acceleration; the nominal one brings its own tilt.
+        drone = replace(VelocityDrone(), **({"tilt": 1.2} | dict(parameters)))
+        return drawn_to(state, Vec3(*command[:3]), command[3], drone, None, self.dt)
+
+    def predicted(self, state: VelocityDroneState) -> Float[Array, "4"]:
+        return jnp.stack([*state.velocity.parts, state.yaw_rate])
+
+    def measured(self, recording: Recording) -> np.ndarray:
+        return np.concatenate([recording.velocity, recording.yaw_rate[..., None]], -1)
+
+
+@dataclass(frozen=True)
+class RateModel:
+    """A quadrotor that is commanded thrust and body rates: rotors, drag and a rate loop."""
+
+    command: ClassVar[CommandKind] = "body_rates"
+    shot: ClassVar[float] = 0.4
+    max_seconds: ClassVar[float] = 3.0
+    cruises: ClassVar[bool] = False
+    vehicle: Quadrotor
+    dt: float = 0.01
+    substeps: int = 4
+
+    @property
+    def initial(self) -> dict[str, float]:
+        return {name: float(value) for name, value in asdict(FittedParameters()).items()}
+
+    def nominal(self) -> dict[str, float]:
+        return self.initial
+
+    def start(self, recording: Recording) -> QuadrotorState:
+        part = lambda kind, x: kind(*jnp.moveaxis(jnp.asarray(x), -1, 0))  # noqa: E731
+        return QuadrotorState(
+            part(Vec3, recording.position), part(Quat, recording.attitude), part(Vec3, recording.velocity),
+            part(Vec3, recording.rates), part(Rotors, recording.rotors),
+        )  # fmt: skip
+
+    def step(self, parameters: Mapping[str, Any], state: QuadrotorState, command: Any) -> QuadrotorState:
+        factors = PhysicsRandomization(
+            thrust=parameters["thrust"], lag=parameters["motor_lag"], drag=parameters["drag"]
+        )
+        # The loop is as stiff as the nominal rotors allow, times the fitted lag.
+        nominal = replace(self.vehicle, lag_up=1.0, lag_down=1.0)
+        scale = parameters["motor_lag"] * 0.5 * (self.vehicle.lag_up + self.vehicle.lag_down)
+        roll_pitch, yaw = (parameters[f"rate_gain_{axis}"] / scale for axis in ("roll_pitch", "yaw"))
+        loop = RateControl(rate_gain=(roll_pitch, roll_pitch, yaw))
+        for _ in range(self.substeps):
+            rotors = loop.hold(nominal, state, command[0], Vec3(*command[1:]))
+            state = self.vehicle.step(state, rotors, None, factors, self.dt / self.substeps)
+        return state
+
+    def predicted(self, state: QuadrotorState) -> Float[Array, "6"]:
+        return jnp.stack([*state.rates.parts, *(state.velocity * 3.0).parts])
+
+    def measured(self, recording: Recording) -> np.ndarray:
+        return np.concatenate([recording.rates, 3.0 * recording.velocity], -1)

@@ -1,0 +1,82 @@
+"""Who acts in an evaluation: a trained policy or a script."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+
+from ..core.task import CameraTask
+from ..learn.rollout import with_image_age
+from ..plants.plant import AnyTask
+from ..runs.run import Run
+
+
+def no_expectation(policy: Any, states: Any, actions: Any) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """Who acts for all worlds of an evaluation.
+
+    The policy is an argument, so one compiled program serves all policies of a shape.
+    """
+
+    encode: Callable[[Any, Any], Any]
+    """image features by policy and states; None without a camera"""
+    act: Callable[[Any, Any, Any, Any], Any]
+    """actions by policy, states, image features, and the age of the image"""
+    expect: Callable[[Any, Any, Any], dict[str, Any]] = no_expectation
+    """what the policy expects of its actions, for the record"""
+    policy: Any = None
+
+
+@runtime_checkable
+class DistributionalPolicy(Protocol):
+    """A policy that knows the distribution of returns of an action."""
+
+    def return_quantiles(self, observation: Any, action: Any) -> Any:
+        """The lowest first; None if it knows only the mean."""
+        ...
+
+
+def trained_pilot(task: AnyTask, policy: Any) -> Pilot:
+    """A policy, without exploring."""
+    spec = task.spec
+
+    def encode(policy: Any, states: Any) -> Any:
+        return (
+            policy.encode(jax.vmap(task.image)(states)) if isinstance(task, CameraTask) and spec.image_shape else None
+        )
+
+    def act(policy: Any, states: Any, features: Any, age: Any) -> Any:
+        observation = jax.vmap(task.observe)(states)
+        if features is not None:
+            observation = with_image_age(observation, states, age, spec.image_interval)
+        return policy.act(observation, None, features)[0]
+
+    def expect(policy: Any, states: Any, actions: Any) -> dict[str, Any]:
+        if not isinstance(policy, DistributionalPolicy):
+            return {}
+        returns = policy.return_quantiles(jax.vmap(task.observe)(states), actions)
+        return {} if returns is None else {"returns": returns}
+
+    return Pilot(encode, act, expect, policy)
+
+
+def scripted_pilot(script: Callable[[Any], Any]) -> Pilot:
+    """A script of the task, a function of one world."""
+    return Pilot(lambda policy, states: None, lambda policy, states, features, age: jax.vmap(script)(states))
+
+
+def load_policies(run: Run, which: str = "average") -> tuple[int, list[Any]]:
+    """The trained policies of a run, one for each seed, and the step they are from."""
+    experiment = run.experiment
+    shape = jax.eval_shape(lambda: experiment.learner.policy(experiment.task.spec))
+    if experiment.seeds > 1:
+        shape = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((experiment.seeds, *leaf.shape), leaf.dtype), shape)
+    step, stored = run.load_policy(shape, which)
+    if experiment.seeds == 1:
+        return step, [jax.device_put(stored)]
+    return step, [jax.device_put(jax.tree.map(lambda x, i=i: x[i], stored)) for i in range(experiment.seeds)]

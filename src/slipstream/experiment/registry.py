@@ -1,0 +1,200 @@
+"""Where tasks, learners and presets are found: in the rooms of this package, in installed packages, and in files.
+
+A task is named by a preset, by a file (`FILE.py:Task`) or by a module (`package.module:Task`). Code is only run if the
+user named it in this process, if it is part of Slipstream, or if it belongs to an installed package: a run that comes
+from elsewhere can name a file, and that file is not loaded for it.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .. import tasks
+from ..core.errors import suggest
+from ..core.task import Task
+from ..learn.ac_iqn import AcIqn
+from ..learn.ddpg import Ddpg, Td3
+from ..learn.dqn import Dqn
+from ..learn.iqn import Iqn
+from ..learn.ppo import Ppo
+from ..learn.pqn import Pqn
+from ..learn.rainbow import Rainbow
+from ..learn.sac import Sac
+
+if TYPE_CHECKING:
+    from .experiment import Experiment
+
+GROUP = "slipstream.tasks"
+"""Entry points of installed packages: each names a module with `PRESETS`, or a task."""
+LEARNERS: dict[str, type] = {
+    "ppo": Ppo, "pqn": Pqn, "dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn, "ddpg": Ddpg, "td3": Td3, "sac": Sac,
+    "ac-iqn": AcIqn,
+}  # fmt: skip
+_named: dict[str, type[Task[Any]]] = {}
+"""Tasks from files that the user has named in this process, by the path and name."""
+
+
+class TaskNotFoundError(ValueError):
+    """A task that is not there, or whose code must not be run."""
+
+
+# Presets
+
+
+@cache
+def rooms() -> dict[str, ModuleType]:
+    """The presets modules of this package's tasks, by the name of the task."""
+    found = [info.name for info in pkgutil.iter_modules(tasks.__path__) if info.ispkg]
+    loaded = {name: importlib.import_module(f"{tasks.__name__}.{name}.presets") for name in found}
+    return dict(sorted(loaded.items(), key=lambda room: getattr(room[1], "ORDER", 100)))
+
+
+@cache
+def outside() -> dict[str, Any]:
+    """What installed packages bring, by the name of the entry point; a broken one says so when it is used."""
+    found = {}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:  # somebody else's code
+            found[entry.name] = TaskNotFoundError(f"the entry point '{entry.name}' ({entry.value}) fails: {error}")
+    return found
+
+
+@cache
+def presets() -> "dict[str, Experiment[Any, Any]]":
+    """All presets by name: those of this package first."""
+    found: dict[str, Any] = {}
+    for room in rooms().values():
+        found |= room.PRESETS
+    for name, thing in outside().items():
+        if isinstance(thing, type) and issubclass(thing, Task):
+            found.setdefault(name, default_experiment(thing()))
+        else:
+            found |= {key: value for key, value in getattr(thing, "PRESETS", {}).items() if key not in found}
+    return found
+
+
+@cache
+def task_classes() -> dict[str, type[Task[Any]]]:
+    """The tasks of this package and of installed ones, by name."""
+    found = {name: room.TASK for name, room in rooms().items()}
+    for name, thing in outside().items():
+        if isinstance(thing, type) and issubclass(thing, Task):
+            found.setdefault(name, thing)
+        elif hasattr(thing, "TASK"):
+            found.setdefault(name, thing.TASK)
+    return found
+
+
+@cache
+def comparisons() -> dict[str, tuple[str, ...]]:
+    """Presets that are compared on the same worlds, by the name of the comparison."""
+    found: dict[str, tuple[str, ...]] = {}
+    for thing in (*rooms().values(), *outside().values()):
+        found |= getattr(thing, "COMPARISONS", {})
+    return found
+
+
+def default_experiment(task: Task[Any]) -> "Experiment[Any, Any]":
+    """How a task is trained if nobody says otherwise: PPO, which takes every action space."""
+    from .experiment import Experiment
+
+    worlds = max(1024 // task.spec.agents, 8)
+    return Experiment(task, Ppo(worlds=worlds, learning_rate_schedule="adaptive", target_kl=0.02), steps=4_000_000)
+
+
+# Tasks by where they are
+
+
+def find_task(name: str) -> type[Task[Any]]:
+    """The task that the user names: `FILE.py:Task` or `package.module:Task`. This runs the code of that module."""
+    where, _, attribute = name.rpartition(":")
+    if not where or not attribute:
+        raise TaskNotFoundError(f"'{name}' is no task: write FILE.py:Task or package.module:Task")
+    if where.endswith(".py"):
+        path = Path(where).resolve()
+        found = _task_in(_load_file(path), attribute, name)
+        _named[f"{path}:{attribute}"] = found
+        return found
+    try:
+        module = importlib.import_module(where)
+    except ImportError as error:
+        raise TaskNotFoundError(f"the module '{where}' cannot be imported: {error}") from error
+    return _task_in(module, attribute, name)
+
+
+def find_recorded_task(source: Any) -> type[Task[Any]]:
+    """The task that a run or an experiment file records. Runs no code that the user has not named or installed."""
+    if not isinstance(source, str) or ":" not in source:
+        raise TaskNotFoundError("it does not say which class its task is")
+    where, _, attribute = source.rpartition(":")
+    if where.endswith(".py"):
+        if source in _named:
+            return _named[source]
+        there = "it is not loaded unless you name it" if Path(where).exists() else "that file is not there any more"
+        raise TaskNotFoundError(f"its task is {source}, and {there}: add --task-class {where}:{attribute}")
+    module = sys.modules.get(where)
+    if module is None:
+        package = where.partition(".")[0]
+        if package != "slipstream" and package not in importlib.metadata.packages_distributions():
+            raise TaskNotFoundError(
+                f"its task is {source}, and no installed package has it: install the package, or name the task again "
+                f"by --task-class {source}"
+            )
+        try:
+            module = importlib.import_module(where)
+        except ImportError as error:
+            raise TaskNotFoundError(f"its task is {source}, and that cannot be imported: {error}") from error
+    return _task_in(module, attribute, source)
+
+
+def task_source(task: Any) -> str:
+    """Where a task comes from, as `find_recorded_task` reads it."""
+    kind = type(task)
+    return next((source for source, named in _named.items() if named is kind), f"{kind.__module__}:{kind.__qualname__}")
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise TaskNotFoundError(f"there is no file {path}")
+    name = f"slipstream_task_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TaskNotFoundError(f"{path} cannot be loaded as a module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise TaskNotFoundError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _task_in(module: ModuleType, attribute: str, name: str) -> type[Task[Any]]:
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Task)):
+        known = [key for key, value in vars(module).items() if inspect.isclass(value) and issubclass(value, Task)]
+        raise TaskNotFoundError(f"{name} is not a task{suggest(attribute, (key for key in known if key != 'Task'))}")
+    return found
+
+
+# Learners
+
+
+def find_learner(name: Any) -> type:
+    if not isinstance(name, str) or name not in LEARNERS:
+        raise ValueError(f"there is no learner '{name}'{suggest(str(name), LEARNERS)}")
+    return LEARNERS[name]
+
+
+def learner_name(learner: Any) -> str:
+    return next(name for name, kind in LEARNERS.items() if type(learner) is kind)

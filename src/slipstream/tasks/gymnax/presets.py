@@ -1,0 +1,31 @@
+"""How gymnax's classic control is trained."""
+
+from dataclasses import replace
+from typing import Any
+
+from ...experiment.experiment import Experiment
+from ...learn.defaults import SMALL_CONTINUOUS, SMALL_DISCRETE
+from ...learn.dqn import Dqn
+from ...learn.iqn import Iqn
+from ...learn.sac import Sac
+from .task import Gymnax
+
+ORDER = 9
+TASK = Gymnax
+
+PRESETS: dict[str, Experiment[Any, Any]] = {
+    "cartpole": Experiment(Gymnax("CartPole-v1", 475.0), Dqn(**SMALL_DISCRETE), 100_000, devices=1),
+    "acrobot": Experiment(
+        Gymnax("Acrobot-v1", -90.0),
+        replace(Iqn(**SMALL_DISCRETE), reward_scale=0.1, discount=0.98, learning_rate=2e-3),
+        100_000,
+        devices=1,
+    ),
+    "mountaincar": Experiment(
+        Gymnax("MountainCar-v0", -125.0),
+        replace(Dqn(**SMALL_DISCRETE), exploration_fraction=0.5, exploration_repeat=25),
+        150_000,
+        devices=1,
+    ),
+    "pendulum": Experiment(Gymnax("Pendulum-v1", -200.0), Sac(**SMALL_CONTINUOUS), 20_000, devices=1),
+}

@@ -1,0 +1,69 @@
+"""Settings of a race that belong together."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a drone starts."""
+
+    mode: Literal["gates", "line", "grid"] = "gates"
+    """behind a random gate, anywhere on the track, or in front of the first gate"""
+    position_noise: float = 0.5
+    """largest offset of a start along each axis, m"""
+    tilt: float = math.pi / 4
+    """largest roll and pitch at a start, rad"""
+    yaw: float = math.pi / 4
+    """largest angle between a start's heading and the next gate, rad"""
+    speed: float = 0.0
+    """largest speed at a start, towards the next gate, m/s"""
+
+
+@dataclass(frozen=True)
+class RaceReward:
+    """What a step of a race is worth: the sum of these."""
+
+    progress: float = 0.2
+    """for each meter nearer to the next gate"""
+    gate: float = 4.0
+    """for a gate flown through"""
+    gate_offset: float = 0.0
+    """subtracted from a gate's reward at the edge of its opening, and less towards the center"""
+    miss: float = -4.0
+    """for passing beside a gate"""
+    crash: float = -5.0
+    facing: float = 0.001
+    """each step, for facing the next gate"""
+    body_rates: float = -1e-6
+    """each step, times the square of the body rates"""
+    action_rate: float = 0.0
+    """each step, times the square of the change of action"""
+
+
+@dataclass(frozen=True)
+class Randomization:
+    """How much worlds differ."""
+
+    mass: float = 0.0
+    """largest relative change of mass between worlds; likewise the following"""
+    inertia: float = 0.0
+    thrust: float = 0.0
+    motor_lag: float = 0.0
+    drag: float = 0.0
+    max_wind: float = 0.0
+    """largest steady wind, m/s"""
+    gust_std: float = 0.0
+    """standard deviation of gusts, m/s"""
+    gust_time_constant: float = 0.5
+    """s"""
+    max_action_delay: int = 0
+    """largest delay of an action, in steps"""
+
+    def __post_init__(self) -> None:
+        factors = (self.mass, self.inertia, self.thrust, self.motor_lag, self.drag)
+        if min(factors) < 0.0 or max(factors) >= 1.0:
+            raise ValueError("a relative randomization lies between 0 and 1")
+        if self.max_action_delay < 0 or min(self.max_wind, self.gust_std) < 0.0 or self.gust_time_constant <= 0.0:
+            raise ValueError("max_action_delay, max_wind and gust_std are not negative, gust_time_constant is positive")

@@ -1,0 +1,42 @@
+"""How survey missions are trained."""
+
+from dataclasses import replace
+from typing import Any
+
+from ...experiment.experiment import Experiment
+from ...learn.ppo import Ppo
+from .task import Survey
+
+ORDER = 1
+TASK = Survey
+
+survey = Experiment(
+    task=Survey(),
+    learner=Ppo(
+        worlds=128,
+        rollout_length=32,
+        epochs=2,
+        minibatches=8,
+        learning_rate_schedule="adaptive",
+        target_kl=0.02,
+        anneal_start=0.5,
+        discount=0.996,
+        hidden_sizes=(128, 128),
+    ),
+    steps=1_000_000,
+)
+mission = replace(survey, learner=replace(survey.learner, target_kl_final_fraction=0.03), steps=3_000_000)
+
+PRESETS: dict[str, Experiment[Any, Any]] = {
+    "survey-transit": replace(mission, task=Survey(starts="both"), learner=replace(mission.learner, discount=0.998)),
+    "survey-coverage": replace(mission, task=Survey(mission="coverage"), steps=2_500_000),
+    "survey-search": replace(mission, task=Survey(mission="search"), steps=2_000_000),
+    "survey-multi": replace(mission, task=Survey(mission="multi-objective")),
+    "survey-dwell": replace(survey, task=Survey(mission="dwell")),
+    "survey-dwell-vision": replace(
+        survey,
+        task=Survey(mission="dwell", sight="rgb", pixels=40, interval=4),
+        learner=replace(survey.learner, shuffle_block=16),
+        steps=600_000,
+    ),
+}
