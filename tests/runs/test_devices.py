@@ -28,7 +28,7 @@ def python(devices, code, *words):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + code, *map(str, words)],
-        capture_output=True, text=True, timeout=600, check=False, task={**os.environ, "XLA_FLAGS": flags},
+        capture_output=True, text=True, timeout=600, check=False, env={**os.environ, "XLA_FLAGS": flags},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
