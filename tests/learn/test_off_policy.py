@@ -83,7 +83,8 @@ def test_the_slope_of_a_loss_grows_to_one_at_its_width_and_stays_there(width):
 def test_the_quantile_loss_is_least_at_the_quantile(progress):
     targets = jnp.linspace(0.0, 1.0, 1001)[None]
     losses = [
-        float(quantile_loss(jnp.full((1, 1), v), jnp.array([progress]), targets, 1e-3)[0]) for v in np.linspace(0, 1, 101)
+        float(quantile_loss(jnp.full((1, 1), v), jnp.array([progress]), targets, 1e-3)[0])
+        for v in np.linspace(0, 1, 101)
     ]
     assert np.argmin(losses) / 100 == pytest.approx(progress, abs=0.011)
 

@@ -1,7 +1,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from slipstream.learn.return_quantiles import gae
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from slipstream.learn.return_quantiles import lambda_returns
 
 from slipstream.core import device
 from slipstream.core.rng import Rng
@@ -23,7 +24,6 @@ from slipstream.learn.off_policy import explore_epsilon_greedy
 from slipstream.learn.pqn import Pqn
 from slipstream.learn.rainbow import Rainbow
 from slipstream.learn.replay import Batch
-from slipstream.learn.return_quantiles import lambda_returns
 from slipstream.learn.sac import Sac
 from slipstream.policy.continuous import sample_squashed_gaussian
 from slipstream.policy.values import DiscreteActions, NoisyLinear
