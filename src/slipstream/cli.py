@@ -410,7 +410,7 @@ class FitRequest:
 
 def command_fit(words: list[str]) -> int:
     request = parse(FitRequest, words, "fit")
-    if request.vehicle_states < 4 or request.seconds < 1.0:
+    if request.flights < 4 or request.seconds < 1.0:
         raise RequestError("a fit needs at least 4 flights of 1 s")
     base = named(request.preset)
     source = request.log.stem if request.log else request.plant
@@ -418,7 +418,7 @@ def command_fit(words: list[str]) -> int:
     if not os.access(out.parent, os.W_OK):
         raise RequestError(f"{out.parent} is no folder that can be written to; choose another by --out")
     configure(1)
-    from .evaluate.fit import tuned, write
+    from .evaluate.fit import fit_experiment, write
     from .plants.registry import PLANTS
     from .progress import Count
 
@@ -429,8 +429,8 @@ def command_fit(words: list[str]) -> int:
     if request.log is None and request.plant != "cascade":
         plant = PLANTS[request.plant](request.settings)
     with Count("fit", 1) as count:
-        experiment, found = tuned(
-            base, plant, request.log, request.vehicle_states, request.seconds, request.seed, request.settings.gains,
+        experiment, found = fit_experiment(
+            base, plant, request.log, request.flights, request.seconds, request.seed, request.settings.gains,
             watch=count.tell,
         )  # fmt: skip
     write(out, experiment, found)
@@ -438,8 +438,8 @@ def command_fit(words: list[str]) -> int:
 
     def words_for() -> None:
         print(f"{'number':20} {'found':>9} {'± error':>8} {'between flights':>16}")
-        for name, value in found.numbers.items():
-            print(f"{name:20} {value:9.3f} {100 * found.sigma[name]:7.1f}% {100 * found.spread[name]:15.1f}%")
+        for name, value in found.parameters.items():
+            print(f"{name:20} {value:9.3f} {100 * found.relative_error[name]:7.1f}% {100 * found.between_flight_std[name]:15.1f}%")
         ratio = found.before / max(found.after, 1e-9)
         print(f"held-out error: {found.before:.3f} before, {found.after:.3f} after ({ratio:.1f} times less)")
         if math.isfinite(found.steps_after):
