@@ -24,7 +24,7 @@ class Recording:
         return replace(self, **{name: getattr(self, name)[which] for name in fields})
 
     @property
-    def vehicle_states(self) -> int:
+    def flights(self) -> int:
         return len(self.commands)
 
     @property

@@ -23,7 +23,7 @@ from ..core.task import select
 from ..dynamics.control_modes import Setpoint
 from ..dynamics.px4_controller import ControllerState, Px4Controller
 from ..dynamics.quadrotor import GRAVITY, PhysicsRandomization, Quadrotor, QuadrotorState, Rotors, mean_slope
-from ..sensors.inertial import normal3
+from ..sensors.noise import noise_vector
 from ..sensors.scene import Scene, Shapes
 from .plant import AnyTask, PlantError, agent_axis, flat, require_quadrotors, zero_actions
 
@@ -106,8 +106,8 @@ def read(
     said = {}
     for k, (name, part) in enumerate(instruments.parts.items()):
         value = getattr(past[round(part.delay * rate)], name)
-        bias, _ = normal3(rng.fork(k), part.bias)
-        noise, now = normal3(now, part.noise)
+        bias, _ = noise_vector(rng.fork(k), part.bias)
+        noise, now = noise_vector(now, part.noise)
         off = bias + noise
         value = value.spun(off, 1.0) if isinstance(value, Quat) else value + off
         every = max(round(rate / part.rate), 1) if part.rate else 1
@@ -414,8 +414,8 @@ class MujocoPlant:
 
     name = "mujoco"
     keeps_time = False
-    width = 0
-    lost = None
+    max_worlds = 0
+    failed = None
 
     def __init__(
         self,

@@ -296,7 +296,7 @@ class Autopilot:
     def target(self, setpoint: Setpoint, vehicle: Quadrotor, cascade: Px4Controller, origin: np.ndarray) -> None:
         """A setpoint of one vehicle, in PX4's words."""
         if isinstance(setpoint, Rotors):
-            raise PlantError("PX4 takes no rotor speeds; train with --task.action rates or velocity to fly it")
+            raise PlantError("PX4 takes no rotor speeds; train with --task.control-mode body_rates or velocity")
         now, who = self.time_us // 1000, (self.instance + 1, 1)
         if isinstance(setpoint, VelocitySetpoint):
             v = turned(np.array(setpoint.velocity.parts, float))
