@@ -48,7 +48,7 @@ def place(tmp_path_factory):
 def test_jax_is_set_up_before_a_command_compiles_anything(place, command):
     done = subprocess.run(
         [sys.executable, "-c", PROBE, command, *COMMANDS[command]],
-        cwd=place, capture_output=True, text=True, timeout=600, check=False, task=os.environ,
+        cwd=place, capture_output=True, text=True, timeout=600, check=False, env=os.environ,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
 
