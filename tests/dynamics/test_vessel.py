@@ -13,7 +13,7 @@ from slipstream.dynamics.vessel import PointVessel, TwinThrusterVessel, VesselSt
 STILL = Vec2(jnp.float32(0.0), jnp.float32(0.0))
 
 
-def body_from_vehicles(left, right, seconds=60.0, current=STILL):
+def settled(left, right, seconds=60.0, current=STILL):
     hull = TwinThrusterVessel()
     boat = hull.throttled(VesselState.at(STILL, jnp.float32(0.0)), left, right)
     return jax.lax.fori_loop(0, round(seconds / 0.05), lambda _, b: hull.step(b, current, 0.05), boat)

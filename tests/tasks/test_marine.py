@@ -12,7 +12,9 @@ import pytest
 from slipstream.core.geometry import Vec2
 from slipstream.core.rng import Rng
 from slipstream.core.task import CurriculumTask, advance
-from slipstream.evaluate.episode import fly, other_task, scripted_pilot
+from slipstream.evaluate.pilot import scripted_pilot
+from slipstream.evaluate.runner import run_episodes
+from slipstream.experiment.fields import from_dict
 from slipstream.learn.rollout import in_blocks
 from slipstream.plants.fast import FastPlant
 from slipstream.tasks.marine import Marine
@@ -55,7 +57,7 @@ def test_starts_and_goals_keep_their_distances():
 def test_practice_grows_and_absent_vessels_have_ended():
     task = Marine()
     assert isinstance(task, CurriculumTask)
-    young, grown = states(task.at(jnp.float32(0.0))), states(task.at(jnp.float32(1.0)))
+    young, grown = states(task.at_progress(jnp.float32(0.0))), states(task.at_progress(jnp.float32(1.0)))
     assert set(np.sum(~np.asarray(young.ended), 1)) == {3}
     assert np.asarray(young.world.sizes).max() == 0.0
     counts = np.sum(~np.asarray(grown.ended), 1)
@@ -189,11 +191,11 @@ def test_a_vessel_alone_sees_by_sonar():
     made = states(task)
     seen = jax.vmap(task.observe)(made)
     assert seen.shape == (64, task.spec.observation) and bool(jnp.isfinite(seen).all())
-    near = jax.vmap(task.nearness)(seen)
+    near = jax.vmap(task.spec.obstacle_distance)(seen)
     assert float(near.min()) >= 0.0 and float(near.max()) == 10.0
     # A hull knows more of itself than a point does.
     hull = replace(task, vehicle="wamv")
-    near = hull.nearness(jax.vmap(hull.observe)(states(hull)))
+    near = hull.spec.obstacle_distance(jax.vmap(hull.observe)(states(hull)))
     assert float(near.min()) >= 0.0 and float(near.max()) == 10.0
 
 
@@ -206,27 +208,27 @@ def test_a_vessel_alone_sees_by_sonar():
 )  # fmt: skip
 def test_settings_of_a_bay_that_cannot_be_are_refused_in_words(changes):
     with pytest.raises(ValueError, match="takes|must be positive"):
-        other_task(Marine(), changes)
+        from_dict(Marine, changes, "task")
 
 
 def test_a_bay_may_have_fewer_vessels_than_a_training_begins_with():
-    task = other_task(Marine(), {"vessels": 2, "buoys": 0})
+    task = from_dict(Marine, {"vessels": 2, "buoys": 0}, "task")
     assert not bool(jnp.any(states(task).ended))
 
 
 @pytest.mark.parametrize("task", [ICRA.for_evaluation(), Marine().for_evaluation()], ids=["points", "hulls"])
 def test_classical_planners_sail_the_same_worlds(task):
     for script in task.baselines().values():
-        done = fly(task, scripted_pilot(script), FastPlant(), 24, 3, 1)
-        told = task.summary(done.episode_metrics)
+        done = run_episodes(task, scripted_pilot(script), FastPlant(), 24, 3, 1)
+        told = task.summary(done.metrics)
         assert told["all_reach"] > 0.5
-        assert float(np.mean(done.episode_metrics["success"])) > 0.8
+        assert float(np.mean(done.metrics["success"])) > 0.8
 
 
 def test_a_vessel_that_has_arrived_is_told_its_own_time_and_not_that_of_the_last_one():
     task = Marine(vessels=3, buoys=0).for_evaluation()
-    flown = fly(task, scripted_pilot(task.baselines()["velocity obstacles"]), FastPlant(), 16, 5)
-    times = flown.episode_metrics["duration"].reshape(-1, 3)
+    flown = run_episodes(task, scripted_pilot(task.baselines()["velocity obstacles"]), FastPlant(), 16, 5)
+    times = flown.metrics["duration"].reshape(-1, 3)
     both = np.all(np.isfinite(times), axis=1)
     assert both.any() and np.all(np.ptp(times[both], axis=1) > 0.0)
 
