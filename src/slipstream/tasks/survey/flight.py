@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -30,15 +31,16 @@ GUST_AIRSPEED_RATIO = 4.0
 # Commands
 
 
-def command(task: "Survey", state: SurveyState, action: Float[Array, "agents size"]) -> tuple[SurveyState, FleetCommand]:
+def command(
+    task: "Survey", state: SurveyState, action: Float[Array, "agents size"]
+) -> tuple[SurveyState, FleetCommand]:
     """The state that remembers the commands, and the commands: those of each drone's mode, after the safety filter."""
     _, rng = state.rng.bits()
     fleet, world = state.body, state.world
     drones = jax.vmap(believed)(fleet.drones, state.progress.drift)
     inputs = FilterInput(world, fleet.clock, drones, ~state.ended & (state.progress.mode != LANDED))
-    requested, modes, low_battery, rates = jax.vmap(
-        lambda own, inputs: request(task, *own, inputs), in_axes=(0, None)
-    )((action, drones, fleet.gimbals, state.progress, state.step), inputs)
+    each = jax.vmap(partial(request, task), in_axes=(0, 0, 0, 0, 0, None))
+    requested, modes, low_battery, rates = each(action, drones, fleet.gimbals, state.progress, state.step, inputs)
     if task.safety_filter:
         filtered = task.filter.check(requested, task.behavior.may_be_low(modes), inputs)
     else:
@@ -78,9 +80,7 @@ def request(
         )
     now = behavior_input(task, drone, sortie, step, world)
     mode = task.behavior.next(sortie.mode, now)
-    wanted = task.behavior.command(
-        mode, wanted, drone, now, world.weather.wind, task.velocity_model, task.control_dt
-    )
+    wanted = task.behavior.command(mode, wanted, drone, now, world.weather.wind, task.velocity_model, task.control_dt)
     if mission.gimbal == "policy":
         rates = Vec2(action[4], action[5])
     elif mission.gimbal == "nearest_target":
@@ -240,9 +240,7 @@ def _step_px4(task: "Survey", state: SurveyState, command: FleetCommand) -> Flee
     """The fleet one control period later, as quadrotors under PX4's controller."""
     pilot, airframe = task.autopilot, task.airframe
 
-    def step(
-        vehicle: QuadrotorState, setpoint: VelocitySetpoint, wind: Vec3, world: SurveyWorld
-    ) -> QuadrotorState:
+    def step(vehicle: QuadrotorState, setpoint: VelocitySetpoint, wind: Vec3, world: SurveyWorld) -> QuadrotorState:
         ground = world.terrain(vehicle.position.x, vehicle.position.y)
 
         def tick(_: Array, vehicle: QuadrotorState) -> QuadrotorState:

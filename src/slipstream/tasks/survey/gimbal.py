@@ -34,7 +34,7 @@ def gimbal_rates(gimbal: Gimbal, wanted: Gimbal, dt: float) -> Vec2:
 
 def target_bits(world: SurveyWorld) -> Array:
     """The bit of each target in `Sortie.found`."""
-    return jnp.uint32(1) << jnp.arange(world.targets.value.shape[-1], dtype=jnp.uint32)
+    return jnp.uint32(1) << jnp.arange(world.targets.kind.shape[-1], dtype=jnp.uint32)
 
 
 def nearest_unfound(drone: VelocityDroneState, sortie: Sortie, world: SurveyWorld, clock: Scalar) -> Vec3:

@@ -106,9 +106,7 @@ def encode(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "a
 
 def image(task: "Survey", state: SurveyState) -> PackedImage:
     """The image of every drone's camera: colors, or inverse depth in one channel."""
-    scene = survey_scene(
-        state.world, state.body.clock, state.body.drones.position, task.mission_spec.target_per_drone
-    )
+    scene = survey_scene(state.world, state.body.clock, state.body.drones.position, task.mission_spec.target_per_drone)
     seeds = state.rng.stream + state.step.astype(jnp.uint32)
     views = jax.vmap(drone_camera)(state.body.drones, state.body.gimbals, seeds)
     frames = jax.vmap(partial(Camera(task.camera.resolution, task.camera.resolution).render, scene))(views)
@@ -229,7 +227,7 @@ def _track(
     flat = to_frame(Vec2(way.x, way.y))
     relative = gimbal.attitude(drone.yaw).axes.unrotate(way)
     forward = jnp.maximum(jnp.abs(relative.x), 1.0)
-    target = at(world.targets, number % world.targets.value.shape[0])
+    target = at(world.targets, number % world.targets.kind.shape[0])
     velocity = to_frame(target.mover.velocity_at(clock))
     visible = sortie.time_unseen == 0.0
     return [

@@ -180,9 +180,7 @@ def draw_position(
         clear = scan_fold(
             lambda ok, zone: ok & ((zone.depth(here) < -margin) | (zone.level < HIGH)), jnp.isfinite(x), world.zones
         )
-        clear = scan_fold(
-            lambda ok, building: ok & (building.outward(here).norm() > 25.0), clear, world.buildings
-        )
+        clear = scan_fold(lambda ok, building: ok & (building.outward(here).norm() > 25.0), clear, world.buildings)
         return (Vec2(jnp.where(clear, x, best.x), jnp.where(clear, y, best.y)), rng), None
 
     return jax.lax.scan(attempt, (pad, rng), length=3)[0]

@@ -29,6 +29,8 @@ VIEW_DISTANCE = 80.0
 OUTAGE_TIME = 60.0
 """Duration of a GNSS outage, s."""
 
+Looking = tuple[UInt32[Array, ""], Scalar, Scalar, Rng, UInt32[Array, ""]]
+"""Targets found, their weight in this step, their value so far, the generator, and the bit of the next target."""
 Paths = tuple[Vec3, Vec3, Array, Array]
 """Of all drones: position before and after the step, whether it flies, and number."""
 
@@ -216,9 +218,8 @@ def update_detections(
     """The sortie with the targets that the detector finds in this step, and their weight or value."""
     axes = gimbal.attitude(drone.yaw).axes
     eye, lens = drone.position, task.camera_model
-    Carry = tuple[UInt32[Array, ""], Scalar, Scalar, Rng, UInt32[Array, ""]]
 
-    def look(carry: Carry, target: Target) -> Carry:
+    def look(carry: Looking, target: Target) -> Looking:
         found, gain, value, rng, bit = carry
         position = target.mover.position_at(clock)
         point = Vec3(position.x, position.y, world.terrain(position.x, position.y) + 1.0)

@@ -196,10 +196,7 @@ class SafetyFilter:
             person(pairwise(world.people)),
             building(pairwise(world.buildings)),
             hill(pairwise(world.hills)),
-            *(
-                Constraint(*as_batch((towards, self.max_approach_speed(room))), kind)
-                for towards, room, kind in planes
-            ),
+            *(Constraint(*as_batch((towards, self.max_approach_speed(room))), kind) for towards, room, kind in planes),
         ]
 
 
