@@ -11,7 +11,7 @@ import pytest
 from slipstream.evaluate.score import evaluate
 from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
-from slipstream.report.charts import color_of, ticks
+from slipstream.report.charts import speed_color, ticks
 from slipstream.report.page import write
 from slipstream.report.video import film
 from slipstream.runs.run import Run
@@ -77,5 +77,5 @@ def test_ticks_are_round_and_within_the_axis(low, high):
 
 
 def test_slow_is_blue_and_fast_is_red():
-    assert color_of(0.0)[2] > color_of(0.0)[0]
-    assert color_of(1.0)[0] > color_of(1.0)[2]
+    assert speed_color(0.0)[2] > speed_color(0.0)[0]
+    assert speed_color(1.0)[0] > speed_color(1.0)[2]
