@@ -30,8 +30,8 @@ def at_rest(vehicle, height=5.0):
     return floats(vehicle.hovering(Vec3(0.0, 0.0, height), LEVEL, STILL, STILL))
 
 
-def flown(vehicle, flight, rotors, seconds, wind=None, variation=PhysicsRandomization(), dt=DT):
-    step = lambda _, f: vehicle.step(f, floats(rotors), wind, variation, dt)  # noqa: E731
+def flown(vehicle, flight, rotors, seconds, wind=None, randomization=PhysicsRandomization(), dt=DT):
+    step = lambda _, f: vehicle.step(f, floats(rotors), wind, randomization, dt)  # noqa: E731
     return jax.jit(lambda f: jax.lax.fori_loop(0, round(seconds / dt), step, f))(flight)
 
 
@@ -144,8 +144,8 @@ def test_wind_carries_a_hovering_vehicle_along():
 
 @pytest.mark.parametrize(("field", "factor"), [("mass", 1.2), ("thrust", 0.8)])
 def test_a_heavier_or_weaker_vehicle_sinks(field, factor):
-    variation = PhysicsRandomization(**{field: jnp.float32(factor)})
-    after = flown(racer, at_rest(racer), Rotors(*[racer.hover_speed] * 4), 0.5, variation=variation)
+    randomization = PhysicsRandomization(**{field: jnp.float32(factor)})
+    after = flown(racer, at_rest(racer), Rotors(*[racer.hover_speed] * 4), 0.5, randomization=randomization)
     assert float(after.velocity.z) < -0.5
 
 
@@ -199,8 +199,9 @@ def test_flight_agrees_with_mujoco_under_the_same_rotor_forces(integrator):
     """MuJoCo's rigid body, fed the forces of our rotors and air, flies where ours flies."""
     vehicle = replace(racer, integrator=integrator, rotor_inertia=0.0)
     ix, iy, iz = vehicle.inertia
+    method = "RK4" if integrator == "rk4" else "Euler"
     model = mujoco.MjModel.from_xml_string(
-        f"""<mujoco><option timestep="{DT}" gravity="0 0 {-GRAVITY}" integrator="{"RK4" if integrator == "rk4" else "Euler"}"/>
+        f"""<mujoco><option timestep="{DT}" gravity="0 0 {-GRAVITY}" integrator="{method}"/>
         <worldbody><body name="quad" pos="0 0 5"><freejoint/>
         <inertial pos="0 0 0" mass="{vehicle.mass}" diaginertia="{ix} {iy} {iz}"/></body></worldbody></mujoco>"""
     )
@@ -304,8 +305,8 @@ def test_variations_are_factors_on_what_they_are_named_for(factor):
     # At rest nothing but the torque turns the body, and inertia divides it.
     vehicle = replace(racer, rotor_inertia=0.0)
     plain, heavier = (
-        vehicle.step(still, still.rotors, None, variation, 1e-3).rates
-        for variation in (PhysicsRandomization(), PhysicsRandomization(inertia=jnp.float32(factor)))
+        vehicle.step(still, still.rotors, None, randomization, 1e-3).rates
+        for randomization in (PhysicsRandomization(), PhysicsRandomization(inertia=jnp.float32(factor)))
     )
     np.testing.assert_allclose(array(heavier) * factor, array(plain), rtol=1e-4)
 
@@ -401,8 +402,8 @@ def test_no_velocity_asked_for_tilts_a_vehicle_beyond_its_limit(stick):
     assert float(jnp.min(upright)) > np.cos(control.max_tilt + 0.08)
 
 
-def test_a_tuning_scales_lags_and_drag():
-    tuned = FittedParameters(motor_lag=2.0, drag=0.5).applied(racer)
+def test_fitted_parameters_scale_lags_and_drag():
+    tuned = FittedParameters(motor_lag=2.0, drag=0.5).apply(racer)
     assert (tuned.lag_up, tuned.lag_down) == (2.0 * racer.lag_up, 2.0 * racer.lag_down)
     flight = turned(racer, velocity=Vec3(3.0, -2.0, 4.0))
     still, plain, less = (

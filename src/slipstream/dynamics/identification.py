@@ -109,7 +109,7 @@ class VelocityModel:
 
 @dataclass(frozen=True)
 class RateModel:
-    """A quadrotor that is commanded thrust and body rates: rotors, drag and a rate loop."""
+    """The quadrotor with a proportional rate loop, commanded by thrust and body rates."""
 
     command: ClassVar[CommandKind] = "body_rates"
     shot: ClassVar[float] = 0.4
@@ -135,9 +135,9 @@ class RateModel:
 
     def step(self, parameters: Mapping[str, Any], state: QuadrotorState, command: Any) -> QuadrotorState:
         factors = PhysicsRandomization(
-            thrust=parameters["thrust"], lag=parameters["motor_lag"], drag=parameters["drag"]
+            thrust=parameters["thrust"], motor_lag=parameters["motor_lag"], drag=parameters["drag"]
         )
-        # The loop is as stiff as the nominal rotors allow, times the fitted lag.
+        # Unit lags make `rate_gain` the loop's bandwidth itself, so that the fitted lag can scale it.
         nominal = replace(self.vehicle, lag_up=1.0, lag_down=1.0)
         scale = parameters["motor_lag"] * 0.5 * (self.vehicle.lag_up + self.vehicle.lag_down)
         roll_pitch, yaw = (parameters[f"rate_gain_{axis}"] / scale for axis in ("roll_pitch", "yaw"))
