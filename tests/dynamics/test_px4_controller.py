@@ -1,4 +1,4 @@
-"""The cascade flies as PX4's loops are known to: limits, gains, mixing, and what it does under a setpoint."""
+"""PX4's controller: limits, gains, control allocation, anti-windup, and flights under a setpoint."""
 
 import math
 from dataclasses import replace
@@ -29,19 +29,19 @@ def hovering(vehicle):
     return floats(vehicle.hovering(Vec3(0.0, 0.0, 10.0), LEVEL, Vec3(0.0, 0.0, 0.0), Vec3(0.0, 0.0, 0.0)))
 
 
-def flown(vehicle, setpoint, seconds, cascade=STOCK, wind=None, variation=PhysicsRandomization()):
+def flown(vehicle, setpoint, seconds, controller=STOCK, wind=None, randomization=PhysicsRandomization()):
     """Flights and memories at every step under one setpoint."""
 
     def tick(carry, _):
         flight, memory = carry
-        rotors, memory = cascade.control(vehicle, flight, memory, setpoint)
+        rotors, memory = controller.control(vehicle, flight, memory, setpoint)
         for _ in range(2):
-            flight = vehicle.step(flight, rotors, wind, variation, 0.5 * cascade.dt)
+            flight = vehicle.step(flight, rotors, wind, randomization, 0.5 * controller.dt)
         return (flight, memory), (flight, memory)
 
     start = hovering(vehicle)
-    start = (start, floats(cascade.start(vehicle, start)))
-    return jax.jit(lambda s: jax.lax.scan(tick, s, length=round(seconds * cascade.rate))[1])(start)
+    start = (start, floats(controller.start(vehicle, start)))
+    return jax.jit(lambda s: jax.lax.scan(tick, s, length=round(seconds * controller.rate))[1])(start)
 
 
 @pytest.mark.parametrize("vehicle", [iris, racer], ids=["iris", "racer"])
@@ -73,9 +73,9 @@ def test_wind_is_leaned_into_until_the_ground_stands_still():
 
 def test_a_heavier_vehicle_hovers_at_another_signal_and_the_controller_learns_it():
     setpoint = VelocitySetpoint(vec(0.0, 0.0, 0.0), jnp.float32(0.0))
-    flight, memory = flown(iris, setpoint, 15.0, variation=PhysicsRandomization(mass=jnp.float32(1.2)))
+    flight, memory = flown(iris, setpoint, 15.0, randomization=PhysicsRandomization(mass=jnp.float32(1.2)))
     assert abs(float(flight.velocity.z[-1])) < 0.05
-    assert float(memory.hover[-1]) == pytest.approx(math.sqrt(1.2) * iris.hover_speed / iris.max_speed, rel=0.02)
+    assert float(memory.hover_thrust[-1]) == pytest.approx(math.sqrt(1.2) * iris.hover_speed / iris.max_speed, rel=0.02)
 
 
 def test_speed_and_tilt_stay_within_their_limits():
@@ -101,39 +101,39 @@ def test_rotor_speeds_pass_through():
 
 
 def test_the_mixer_has_the_shares_of_a_symmetric_x():
-    signals, short = STOCK.mixed(racer, jnp.float32(0.5), vec(0.1, 0.0, 0.0))
+    signals, short = STOCK.allocate(racer, jnp.float32(0.5), vec(0.1, 0.0, 0.0))
     assert np.array(signals.parts) - 0.5 == pytest.approx(np.array([1, -1, -1, 1]) * 0.0707107, abs=1e-5)
-    signals, _ = STOCK.mixed(racer, jnp.float32(0.5), vec(0.0, 0.1, 0.0))
+    signals, _ = STOCK.allocate(racer, jnp.float32(0.5), vec(0.0, 0.1, 0.0))
     assert np.array(signals.parts) - 0.5 == pytest.approx(np.array([-1, -1, 1, 1]) * 0.0707107, abs=1e-5)
-    signals, _ = STOCK.mixed(racer, jnp.float32(0.5), vec(0.0, 0.0, 0.1))
+    signals, _ = STOCK.allocate(racer, jnp.float32(0.5), vec(0.0, 0.0, 0.1))
     assert np.array(signals.parts) - 0.5 == pytest.approx(np.array([1, -1, 1, -1]) * 0.1, abs=1e-5)
     assert float(short.norm()) < 1e-5
 
 
 def test_the_longer_lever_gets_the_smaller_share():
-    roll, _ = STOCK.mixed(iris, jnp.float32(0.5), vec(0.1, 0.0, 0.0))
-    pitch, _ = STOCK.mixed(iris, jnp.float32(0.5), vec(0.0, 0.1, 0.0))
+    roll, _ = STOCK.allocate(iris, jnp.float32(0.5), vec(0.1, 0.0, 0.0))
+    pitch, _ = STOCK.allocate(iris, jnp.float32(0.5), vec(0.0, 0.1, 0.0))
     assert float(pitch.rear_left) - 0.5 == pytest.approx(0.0707107, abs=1e-5)
     assert float(roll.rear_left) - 0.5 == pytest.approx(0.0707107 * 0.13 / 0.21, abs=1e-5)
 
 
 def test_at_full_thrust_height_gives_way_to_attitude_and_yaw_gives_way_first():
-    signals, short = STOCK.mixed(racer, jnp.float32(1.0), vec(0.2, 0.0, 0.0))
+    signals, short = STOCK.allocate(racer, jnp.float32(1.0), vec(0.2, 0.0, 0.0))
     values = np.array(signals.parts)
     assert values.max() <= 1.0
     assert values.mean() < 0.95
     assert abs(float(short.x)) < 1e-3
-    signals, short = STOCK.mixed(racer, jnp.float32(0.95), vec(0.05, 0.0, 0.9))
+    signals, short = STOCK.allocate(racer, jnp.float32(0.95), vec(0.05, 0.0, 0.9))
     assert np.array(signals.parts).max() <= 1.0
     assert abs(float(short.z)) > 0.3
     assert abs(float(short.x)) < 0.05
 
 
 def test_versions_differ_where_px4_changed():
-    assert Px4Controller.of_version("v1.17.0").attitude_gain[0] == 4.0
-    assert Px4Controller.of_version("1.16").attitude_gain[0] == 6.5
+    assert Px4Controller.of_version("v1.17.0").attitude_p[0] == 4.0
+    assert Px4Controller.of_version("1.16").attitude_p[0] == 6.5
     assert Px4Controller.of_version("1.14.3").yaw_torque_cutoff == 0.0
-    with pytest.raises(ValueError, match="no version of PX4"):
+    with pytest.raises(ValueError, match="not a version of PX4"):
         Px4Controller.of_version("latest")
     with pytest.raises(ValueError, match="from PX4 1.13 on"):
         Px4Controller.of_version("1.9")
@@ -147,11 +147,11 @@ def test_a_controller_slower_than_its_filter_is_refused():
 # Integrals, and what they do where the vehicle can do no more
 
 
-def grown(wanted, short=0.0):
+def grown(wanted, unallocated_torque=0.0):
     """By how much the integral of a roll rate grows in one step, as a share of what the error asks for."""
-    memory = replace(STOCK.start(iris, hovering(iris)), short=vec(short, 0.0, 0.0))
+    memory = replace(STOCK.start(iris, hovering(iris)), unallocated_torque=vec(unallocated_torque, 0.0, 0.0))
     _, after = STOCK.rate_loop(vec(0.0, 0.0, 0.0), vec(wanted, 0.0, 0.0), memory)
-    return float(after.rate_integral.x) / (STOCK.rate_integral[0] * wanted * STOCK.dt)
+    return float(after.rate_integral.x) / (STOCK.rate_i[0] * wanted * STOCK.dt)
 
 
 def test_the_integral_of_a_rate_fades_for_large_errors_and_waits_where_the_mixer_gave_less():
@@ -159,23 +159,23 @@ def test_the_integral_of_a_rate_fades_for_large_errors_and_waits_where_the_mixer
     assert grown(0.01) == pytest.approx(1.0, abs=1e-3)
     assert grown(0.5 * whole) == pytest.approx(0.75, abs=1e-3)
     assert grown(1.1 * whole) == 0.0
-    assert grown(0.5, short=0.1) == 0.0
-    assert grown(-0.5, short=-0.1) == 0.0
+    assert grown(0.5, unallocated_torque=0.1) == 0.0
+    assert grown(-0.5, unallocated_torque=-0.1) == 0.0
     # What was too much the other way does not keep it from growing.
-    assert grown(0.5, short=-0.1) > 0.9
+    assert grown(0.5, unallocated_torque=-0.1) > 0.9
 
 
-def pushed(wanted, velocity=(0.0, 0.0, 0.0), hover=0.5):
-    memory = replace(STOCK.start(iris, hovering(iris)), hover=jnp.float32(hover))
+def pushed(wanted, velocity=(0.0, 0.0, 0.0), hover_thrust=0.5):
+    memory = replace(STOCK.start(iris, hovering(iris)), hover_thrust=jnp.float32(hover))
     push, after = STOCK.velocity_loop(vec(*wanted), vec(*velocity), memory)
-    across, up = STOCK.velocity_integral
+    across, up = STOCK.velocity_i
     integral = np.array([float(p) for p in after.velocity_integral.parts]) / (np.array([across, across, up]) * STOCK.dt)
     return np.array([float(p) for p in push.parts]), integral
 
 
 def test_the_integral_of_height_waits_at_full_and_at_least_thrust():
     assert pushed((0.0, 0.0, 0.1))[1][2] == pytest.approx(0.1, abs=1e-4)
-    assert pushed((0.0, 0.0, 3.0), (0.0, 0.0, -5.0), hover=0.7)[1][2] == 0.0
+    assert pushed((0.0, 0.0, 3.0), (0.0, 0.0, -5.0), hover_thrust=0.7)[1][2] == 0.0
     assert pushed((0.0, 0.0, -1.5), (0.0, 0.0, 5.0))[1][2] == 0.0
 
 
@@ -186,6 +186,6 @@ def test_the_integral_along_the_ground_gives_way_where_the_tilt_is_at_its_limit(
 
 
 def test_climbing_at_full_power_keeps_its_margin_for_going_along_the_ground():
-    push, _ = pushed((12.0, 0.0, 3.0), hover=0.9)
+    push, _ = pushed((12.0, 0.0, 3.0), hover_thrust=0.9)
     assert push[2] == pytest.approx(math.sqrt(1.0 - STOCK.thrust_margin**2), abs=1e-4)
     assert np.linalg.norm(push) == pytest.approx(STOCK.max_thrust, abs=1e-4)

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from slipstream.cli import main
+from slipstream.dynamics.identification import RateModel, VelocityModel
 from slipstream.dynamics.quadrotor import iris, racer
 from slipstream.evaluate.excitation import FreeFlight, excitation, record
-from slipstream.evaluate.fit import Fit, RateModel, VelocityModel, fit, flown, tuned, write
-from slipstream.experiment.experiment import PRESETS, Experiment
+from slipstream.evaluate.fit import Fit, fit, fit_experiment, simulate, write
+from slipstream.experiment.experiment import Experiment
+from slipstream.experiment.registry import presets
 from slipstream.plants.plant import PlantError
 from slipstream.plants.px4.log import from_log
 
@@ -24,7 +26,7 @@ def by_model(model, numbers, commands, dt):
     """A recording of the model itself, with known numbers."""
     like = record(None, FreeFlight(iris), commands)
     start = jax.tree.map(lambda x: x[:, 0], model.start(like))
-    _, seen = jax.jit(jax.vmap(partial(flown, model, {k: jnp.float32(v) for k, v in numbers.items()})))(
+    _, seen = jax.jit(jax.vmap(partial(simulate, model, {k: jnp.float32(v) for k, v in numbers.items()})))(
         start, jnp.asarray(commands)
     )
     seen = np.concatenate([model.measured(like)[:, :1], np.asarray(seen)], 1)
@@ -35,19 +37,19 @@ def by_model(model, numbers, commands, dt):
 
 def test_numbers_that_are_known_are_found_again():
     model = VelocityModel()
-    truth = model.leading | {"lag": 0.7, "lean": 0.18, "drag": 0.3, "climb_lag": 0.2}
+    truth = model.initial | {"lag": 0.7, "lean": 0.18, "drag": 0.3, "climb_lag": 0.2}
     found = fit(model, by_model(model, truth, excitation("velocity", 8, 8.0, 20, iris, 0), 0.05), 4.0, 200)
     for name in ("lag", "lean", "climb_lag"):
-        assert found.numbers[name] == pytest.approx(truth[name], rel=0.1), name
+        assert found.parameters[name] == pytest.approx(truth[name], rel=0.1), name
     assert found.after < 0.2 * found.before
 
 
 def test_the_velocity_model_follows_the_cascade_within_a_quarter_of_a_metre_a_second():
-    experiment, found = tuned(PRESETS["survey-transit"])
+    experiment, found = fit_experiment(presets()["survey-transit"])
     assert found.steps_after <= 0.25
     assert found.steps_after * 5.0 <= found.steps_before
     assert found.after < 0.35 * found.before
-    assert all(0.0 < s < 1.0 for s in found.sigma.values())
+    assert all(0.0 < s < 1.0 for s in found.relative_error.values())
     handling = experiment.task.handling
     assert handling.climb == pytest.approx(2.97, abs=0.05)
     assert handling.sink == pytest.approx(1.48, abs=0.05)
@@ -56,30 +58,30 @@ def test_the_velocity_model_follows_the_cascade_within_a_quarter_of_a_metre_a_se
 
 
 def test_a_preset_that_was_fitted_is_read_again(tmp_path):
-    found = Fit({"lag": 0.7}, {"lag": 0.01}, {"lag": 0.1}, 1.0, 0.1, math.nan, math.nan, "cascade", 4, 1, [0.1])
+    found = Fit({"lag": 0.7}, {"lag": 0.01}, {"lag": 0.1}, 1.0, 0.1, math.nan, math.nan, "px4-controller", 4, 1, [0.1])
     path = tmp_path / "fitted.json"
-    experiment = PRESETS["survey-transit"]
+    experiment = presets()["survey-transit"]
     write(path, experiment, found)
     assert Experiment.from_dict(json.loads(path.read_text())) == experiment
 
 
 def test_rates_are_excited_in_pairs_that_cancel():
-    commands = excitation("rates", 3, 2.0, 100, racer, 0)
+    commands = excitation("body_rates", 3, 2.0, 100, racer, 0)
     assert np.abs(commands[0, :, 1:].mean(0)).max() < 1.0
     assert commands[..., 0].min() > 0.4 * racer.mass * 9.8
 
 
 def test_the_rate_model_has_a_slope_everywhere():
     model = RateModel(racer)
-    task = FreeFlight(racer, "rates", 100)
-    recording = record(None, task, excitation("rates", 2, 0.3, 100, racer, 0))
+    task = FreeFlight(racer, "body_rates", 100)
+    recording = record(None, task, excitation("body_rates", 2, 0.3, 100, racer, 0))
     start = jax.tree.map(lambda x: x[:, 0], model.start(recording))
 
     def loss(numbers):
-        _, seen = jax.vmap(partial(flown, model, numbers))(start, jnp.asarray(recording.commands))
+        _, seen = jax.vmap(partial(simulate, model, numbers))(start, jnp.asarray(recording.commands))
         return jnp.mean((seen - model.measured(recording)[:, 1:]) ** 2)
 
-    slope = jax.jit(jax.grad(loss))({k: jnp.float32(v) for k, v in model.leading.items()})
+    slope = jax.jit(jax.grad(loss))({k: jnp.float32(v) for k, v in model.initial.items()})
     assert all(math.isfinite(float(s)) and float(s) != 0.0 for s in slope.values())
 
 
@@ -121,7 +123,7 @@ def test_a_log_gives_the_stretches_in_which_a_velocity_was_commanded(tmp_path):
         },
     )  # fmt: skip
     flights = from_log(path, seconds=4.0)
-    assert flights.vehicle_states == 4
+    assert flights.flights == 4
     assert flights.commands.shape == (4, 80, 4)
     assert np.allclose(flights.commands[..., 0], 2.0, atol=1e-3)  # east
     assert np.allclose(flights.commands[..., 2], -0.5, atol=1e-3)  # up
@@ -149,7 +151,7 @@ def test_what_is_no_log_is_refused(tmp_path):
         (["fit", "--plant", "gazebo"], "no plant 'gazebo'"),
         (["fit", "--flights", "2"], "at least 4 flights"),
         (["fit", "--preset", "nonsense"], "cannot be read"),
-        (["fit", "--preset", "racing", "--log", "x.ulg"], "survey's drones"),
+        (["fit", "--preset", "racing", "--log", "x.ulg"], "a flight log holds velocities"),
     ],
 )
 def test_a_wrong_request_is_refused_in_words(words, told, capsys):

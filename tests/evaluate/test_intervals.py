@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from slipstream.evaluate import intervals
-from slipstream.evaluate.parity import compared, verdicts, words
+from slipstream.evaluate.parity import compared, describe, verdicts
 
 TRIALS = 1500
 
@@ -70,7 +70,7 @@ def test_twenty_of_twenty_is_not_certainty():
 def test_fewer_than_five_worlds_say_nothing_about_uncertainty():
     assert all(map(math.isnan, intervals.rate(np.ones(64), 16)))
     assert all(map(math.isnan, intervals.mean(np.arange(4.0))))
-    assert "too few worlds" in words(compared(np.ones(4), np.ones(4), 1, rates=True), "fast")
+    assert "too few worlds" in describe(compared(np.ones(4), np.ones(4), 1, rates=True), "fast")
 
 
 def test_a_score_that_gets_worse_below_zero_is_not_called_good():
@@ -79,8 +79,8 @@ def test_a_score_that_gets_worse_below_zero_is_not_called_good():
     part = compared(ours, theirs, 1, rates=False)
     assert math.isnan(part["ratio"])
     assert part["difference_low"] < -9.0 < part["difference_high"]
-    found = {"success_ratio": compared(np.ones(9), np.ones(9), 1, rates=True), "score_ratio": part,
+    found = {"success_ratio": compared(np.ones(9), np.ones(9), 1, rates=True), "return_ratio": part,
              "trajectory": {"share_after_5s": 0.0}}  # fmt: skip
-    assert verdicts(found)["score"] == "poor"
+    assert verdicts(found)["return"] == "poor"
     assert verdicts(found)["success"] == "good"
-    assert words(part, "fast").startswith("-9.01 to fast (-9.05")
+    assert describe(part, "fast").startswith("-9.01 to fast (-9.05")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from slipstream.evaluate.episode import Episode
-from slipstream.evaluate.parity import compared, deviation, distance, motions, plain, tracks, verdicts
+from slipstream.evaluate.parity import compared, distance, motions, path_error, paths, verdicts
+from slipstream.runs.files import json_safe
 
 
 def straight(speed, steps=101, dt=0.1):
@@ -22,7 +23,7 @@ def straight(speed, steps=101, dt=0.1):
 
 
 def test_the_distance_of_paths_is_that_of_the_same_moments():
-    found = deviation([(straight(2.0), straight(2.2, steps=81))])
+    found = path_error([(straight(2.0), straight(2.2, steps=81))])
     assert found["after_1s"] == pytest.approx(0.2)
     assert found["after_5s"] == pytest.approx(1.0)
     assert found["share_after_5s"] == pytest.approx(0.1)
@@ -56,18 +57,18 @@ def test_an_agent_that_ended_is_followed_to_its_end():
     place = np.zeros((5, 2, 3))
     ended = np.array([[False, False], [False, True], [False, True], [False, True], [True, True]])
     episode = Episode({"position": place, "velocity": place, "ended": ended}, {}, {}, 0.1)
-    assert [len(track) for track in tracks(episode)] == [5, 2]
+    assert [len(track) for track in paths(episode)] == [5, 2]
 
 
 def test_verdicts_say_good_fair_and_poor():
     def found(success, path, speed):
         return {
-            "success_ratio": {"ratio": success}, "score_ratio": {"ratio": 0.5},
+            "success_ratio": {"ratio": success}, "return_ratio": {"ratio": 0.5},
             "trajectory": {"share_after_5s": path}, "speed_distance": {"in_deviations": speed},
         }  # fmt: skip
 
     assert verdicts(found(0.95, 0.05, 0.1)) == {
-        "success": "good", "score": "poor", "trajectory": "good", "speed": "good",
+        "success": "good", "return": "poor", "trajectory": "good", "speed": "good",
     }  # fmt: skip
     assert verdicts(found(0.8, 0.2, 0.4))["success"] == "fair"
     assert verdicts(found(0.8, 0.2, 0.4))["trajectory"] == "fair"
@@ -75,4 +76,4 @@ def test_verdicts_say_good_fair_and_poor():
 
 
 def test_what_does_not_exist_is_null_on_disk():
-    assert plain({"a": [float("nan"), 1.0]}) == {"a": [None, 1.0]}
+    assert json_safe({"a": [float("nan"), 1.0]}) == {"a": [None, 1.0]}

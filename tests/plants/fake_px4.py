@@ -182,7 +182,7 @@ class Fake:
         if told is None or self.failsafe:
             wanted = (0.0, 0.0, -1.0)
         elif told.kind is m.SET_ATTITUDE_TARGET:
-            return self.mixed(told["thrust"], [told["roll"], told["pitch"], told["yaw"]])
+            return self.allocate(told["thrust"], [told["roll"], told["pitch"], told["yaw"]])
         elif told["mask"] == 1479:
             wanted, turn = (told["vx"], told["vy"], told["vz"]), told["yaw_rate"]
         else:
@@ -197,7 +197,7 @@ class Fake:
         cos, sin = math.cos(yaw), math.sin(yaw)
         lean = [max(-0.6, min(0.6, a / 9.81)) for a in (-(cos * north + sin * east), cos * east - sin * north)]
         rates = [4.0 * (lean[1] - roll), 4.0 * (lean[0] - pitch), turn]
-        return self.mixed(max(0.12, min(1.0, thrust)), rates)
+        return self.allocate(max(0.12, min(1.0, thrust)), rates)
 
     def mixed(self, thrust, rates):
         rates = [*rates[:2], rates[2] if self.turns else self.rates[2]]

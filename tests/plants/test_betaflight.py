@@ -19,6 +19,7 @@ from slipstream.plants import betaflight
 from slipstream.plants.betaflight import BetaflightConfig, BetaflightPlant, TimingStats, find, sticks_of
 from slipstream.plants.plant import PlantError
 from slipstream.tasks.racing import Racing
+from slipstream.tasks.racing.settings import Start
 
 HOVER = racer.mass * GRAVITY
 
@@ -65,7 +66,7 @@ def test_it_is_said_when_it_is_not_there(monkeypatch, tmp_path):
 @real
 def test_only_one_drone_by_rates_can_be_flown():
     with pytest.raises(PlantError, match="one drone by thrust and body rates"):
-        BetaflightPlant().adapt(Racing(action="rotors"))
+        BetaflightPlant().adapt(Racing(control_mode="motor_speeds"))
 
 
 @real
@@ -78,7 +79,7 @@ def test_a_taken_port_is_named():
 
 @real
 def test_the_real_firmware_holds_a_racer_up_turns_it_and_ends():
-    task = Racing(track="ring", start_tilt=0.0, start_spread=0.0)
+    task = Racing(track="ring", start=Start(tilt=0.0, position_noise=0.0))
     plant = BetaflightPlant()
     task = plant.adapt(task)
     states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(0, w))))(jnp.arange(1))

@@ -10,11 +10,13 @@ import pytest
 
 from slipstream.core.geometry import Quat, Vec3
 from slipstream.core.rng import Rng
+from slipstream.core.task import QuadrotorTask
 from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, iris, racer
-from slipstream.evaluate.episode import fly, scripted_pilot
 from slipstream.evaluate.excitation import FreeFlight
+from slipstream.evaluate.pilot import scripted_pilot
+from slipstream.evaluate.runner import run_episodes
 from slipstream.plants.mujoco import Bodies, MujocoPlant, SensorModel, SensorSuite, flights_of, known, pushed, read
-from slipstream.plants.plant import Plant, PlantError, QuadrotorTask
+from slipstream.plants.plant import Plant, PlantError
 from slipstream.plants.registry import PLANTS
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.survey import Survey
@@ -149,10 +151,10 @@ def test_a_survey_is_flown_by_rotors_and_judged_by_the_same_code():
 def test_a_race_can_be_flown_to_its_end():
     task = Racing(time_limit=0.5, track="ring")
     hold = scripted_pilot(lambda state: jnp.zeros(4))
-    flown = fly(task, hold, MujocoPlant(), episodes=3, seed=1, keep=2)
-    assert flown.diagnostics["success"].tolist() == [0.0, 0.0, 0.0]
+    flown = run_episodes(task, hold, MujocoPlant(), worlds=3, seed=1, keep=2)
+    assert flown.metrics["success"].tolist() == [0.0, 0.0, 0.0]
     assert len(flown.episodes) == 2
-    assert flown.episodes[0].steps["position"].shape[1] == 3
+    assert flown.episodes[0].trajectory["position"].shape[1] == 3
 
 
 def test_a_plant_says_what_it_needs(monkeypatch):

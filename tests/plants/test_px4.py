@@ -19,8 +19,9 @@ from slipstream.core.geometry import Vec3
 from slipstream.core.rng import Rng
 from slipstream.dynamics.px4_controller import Px4Controller
 from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, iris
-from slipstream.evaluate.episode import fly, scripted_pilot
 from slipstream.evaluate.excitation import FreeFlight
+from slipstream.evaluate.pilot import scripted_pilot
+from slipstream.evaluate.runner import run_episodes
 from slipstream.plants.mujoco import flights_of
 from slipstream.plants.plant import PlantError
 from slipstream.plants.px4 import Px4, Px4Plant
@@ -191,7 +192,7 @@ def test_it_boots_arms_takes_off_flies_and_leaves_nothing_behind(fake_px4):
     assert float(states.body.position.z[0]) == pytest.approx(3.0, abs=0.5)
     states = flown(plant, states, (2.0, 0.0, 0.0, 0.0), 3.0)
     assert float(states.body.velocity.x[0]) == pytest.approx(2.0, abs=0.5)
-    seen = plant.update()
+    seen = plant.estimate()
     assert float((seen.position - states.body.position).norm()[0]) < 0.5
     told = plant.diagnostics()["px4"]
     assert told["version"] == "v1.14.3"
@@ -215,7 +216,7 @@ def test_two_fly_at_once_each_by_its_own_commands(fake_px4):
 
 
 def test_body_rates_and_thrust_are_followed(fake_px4):
-    task = FreeFlight(iris, action="rates", control_rate=50)
+    task = FreeFlight(iris, command_kind="body_rates", control_rate=50)
     plant = Px4Plant(fake_px4(), first=24)
     states = started(plant, task=task)
     assert float(states.body.position.z[0]) == pytest.approx(3.0, abs=0.4)
@@ -230,7 +231,7 @@ def test_a_racer_is_taken_up_and_down_again_before_its_start(fake_px4, monkeypat
     wake = plant._wake
     spy = lambda k, pilot, waking, where: (heights.append(where[2]), wake(k, pilot, waking, where))  # noqa: E731
     monkeypatch.setattr(plant, "_wake", spy)
-    states = started(plant, task=FreeFlight(iris, action="rates", control_rate=50), height=1.5)
+    states = started(plant, task=FreeFlight(iris, command_kind="body_rates", control_rate=50), height=1.5)
     plant.close()
     assert max(heights) > 2.1
     assert float(states.body.position.z[0]) == pytest.approx(1.5, abs=0.5)
@@ -325,13 +326,13 @@ def test_a_machine_slower_than_real_time_loses_nothing(fake_px4, monkeypatch):
 
 
 def test_episodes_after_a_lost_one_are_flown(fake_px4, tmp_path):
-    task = Racing(vehicle="iris", action="velocity", track="ring", time_limit=1.5)
+    task = Racing(vehicle="iris", control_mode="velocity", track="ring", time_limit=1.5)
     hold = scripted_pilot(lambda state: jnp.zeros(4))
     plant = Px4Plant(fake_px4(f"once:{tmp_path / 'died'}"), instances=1, first=32)
-    done = fly(task, hold, plant, 2, 1, 1)
+    done = run_episodes(task, hold, plant, 2, 1, 1)
     assert len(plant.diagnostics()["px4"]["failures"]) == 1, plant.diagnostics()
-    assert done.diagnostics["lost"].tolist() == [1.0, 0.0]
-    assert done.diagnostics["success"].tolist()[0] == 0.0
+    assert done.metrics["failed"].tolist() == [1.0, 0.0]
+    assert done.metrics["success"].tolist()[0] == 0.0
 
 
 # The real one

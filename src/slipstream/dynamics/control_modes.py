@@ -1,4 +1,4 @@
-"""What four numbers in [−1, 1] ask of a vehicle, and simple loops that turn it into rotor speeds."""
+"""Control modes: the setpoint that a normalized command stands for, and simple loops that follow it."""
 
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
@@ -13,7 +13,17 @@ from .quadrotor import GRAVITY, Quadrotor, QuadrotorState, Rotors
 
 @struct
 class NormalizedCommand:
-    """The four numbers of a command, each in [−1, 1]; what they mean is the control's affair."""
+    """A command of four channels, each in [−1, 1]; their meaning depends on the control mode.
+
+    | mode         | a                | b               | c                | d              |
+    |--------------|------------------|-----------------|------------------|----------------|
+    | body_rates   | thrust (0 hover) | roll rate       | pitch rate       | yaw rate       |
+    | motor_speeds | front left       | front right     | rear right       | rear left      |
+    | velocity     | forward velocity | left velocity   | upward velocity  | yaw rate       |
+
+    Rates and velocities are fractions of the mode's limits; motor speeds go from 0 at −1 to the largest at 1.
+    Velocities are in the heading frame: horizontal, turned by the yaw.
+    """
 
     a: Scalar
     b: Scalar
@@ -27,15 +37,15 @@ class NormalizedCommand:
 
 @struct
 class RateSetpoint:
-    """Turn at these rates and push that much."""
+    """Collective thrust and body rates."""
 
-    thrust: Scalar  # N, of all rotors
+    thrust: Scalar  # N, sum of all rotors
     rates: Vec3  # rad/s, body
 
 
 @struct
 class VelocitySetpoint:
-    """Fly at this velocity, turning."""
+    """Velocity and yaw rate."""
 
     velocity: Vec3  # m/s, world
     yaw_rate: Scalar  # rad/s, counter-clockwise
@@ -43,70 +53,71 @@ class VelocitySetpoint:
 
 @struct
 class PositionSetpoint:
-    """Be there, and look that way."""
+    """Position and yaw."""
 
-    position: Vec3
-    velocity: Vec3  # added to what closes the gap
-    yaw: Scalar
+    position: Vec3  # m, world
+    velocity: Vec3  # m/s, world, feed-forward
+    yaw: Scalar  # rad, counter-clockwise from east
 
 
 Setpoint = RateSetpoint | VelocitySetpoint | PositionSetpoint | Rotors
-"""What a vehicle can be told. Rotor speeds bypass the controller."""
+"""What a flight controller accepts. Rotor speeds (rad/s) bypass its loops."""
 
 
 @runtime_checkable
 class ControlMode(Protocol):
-    """What a stick means, and a loop that does it."""
+    """The meaning of a normalized command, and a loop that follows it."""
 
-    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Setpoint:
-        """What a flight controller would be told."""
+    def setpoint(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> Setpoint:
+        """The setpoint for a flight controller."""
         ...
 
-    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
-        """The rotor speeds of our own loop, once a physics step."""
+    def rotors(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> Rotors:
+        """Target rotor speeds of a simple loop, computed every physics step."""
         ...
 
 
 @dataclass(frozen=True)
 class RotorControl:
-    """Each number is the speed of a rotor; 0 is half of the full speed."""
+    """Motor speeds; 0 is half of the largest speed."""
 
-    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
-        return self.rotors(vehicle, flight, stick)
+    def setpoint(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> Rotors:
+        return self.rotors(vehicle, state, command)
 
-    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
-        return Rotors(*((0.5 + 0.5 * jnp.clip(part, -1.0, 1.0)) * vehicle.max_speed for part in stick.parts))
+    def rotors(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> Rotors:
+        return Rotors(*((0.5 + 0.5 * jnp.clip(part, -1.0, 1.0)) * vehicle.max_speed for part in command.parts))
 
 
 @dataclass(frozen=True)
 class RateControl:
-    """Collective thrust (0 is hover) and roll, pitch and yaw rate, held by a proportional loop.
+    """Collective thrust and body rates, followed by a proportional loop.
 
-    With 0 at hover an untrained policy stays near where it is, instead of shooting up at twice its weight.
+    A thrust command of 0 is hover, so that an untrained policy stays near its start.
     """
 
     max_rates: tuple[float, float, float] = (10.0, 10.0, 4.0)
+    """roll, pitch and yaw rate at a full command, rad/s"""
     rate_gain: tuple[float, float, float] = (0.5, 0.5, 0.2)
-    """How much of an error in rate the loop closes within the rotors' own lag; towards 1 it would ring."""
+    """fraction of a rate error that is corrected within the rotors' time constant; near 1 the loop oscillates"""
 
-    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> RateSetpoint:
+    def setpoint(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> RateSetpoint:
         roll, pitch, yaw = (
             jnp.clip(part, -1.0, 1.0) * limit
-            for part, limit in zip((stick.b, stick.c, stick.d), self.max_rates, strict=True)
+            for part, limit in zip((command.b, command.c, command.d), self.max_rates, strict=True)
         )
-        return RateSetpoint(collective(vehicle, stick.a), Vec3(roll, pitch, yaw))
+        return RateSetpoint(collective(vehicle, command.a), Vec3(roll, pitch, yaw))
 
-    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
-        wanted = self.setpoint(vehicle, flight, stick)
-        return self.hold(vehicle, flight, wanted.thrust, wanted.rates)
+    def rotors(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> Rotors:
+        wanted = self.setpoint(vehicle, state, command)
+        return self.hold(vehicle, state, wanted.thrust, wanted.rates)
 
-    def hold(self, vehicle: Quadrotor, flight: QuadrotorState, thrust: Scalar, rates: Vec3) -> Rotors:
-        """The rotor speeds that turn the body at `rates` while giving `thrust`."""
+    def hold(self, vehicle: Quadrotor, state: QuadrotorState, thrust: Scalar, rates: Vec3) -> Rotors:
+        """Rotor speeds that drive the body rates to `rates` at a collective `thrust`."""
         inertia = Vec3(*vehicle.inertia)
         bandwidth = Vec3(*self.rate_gain) * (2.0 / (vehicle.lag_up + vehicle.lag_down))
-        torque = inertia * bandwidth * (rates - flight.rates)
-        torque = torque + flight.rates.cross(inertia * flight.rates)
-        # Roll and pitch may use half of what the rotors have, yaw a fifth: it is the first to give way.
+        torque = inertia * bandwidth * (rates - state.rates)
+        torque = torque + state.rates.cross(inertia * state.rates)
+        # Roll and pitch may use half of the available torque, yaw a fifth: in saturation, yaw matters least.
         reach = 4.0 * vehicle.max_thrust
         limit = Vec3(
             0.5 * reach * vehicle.arm[1] * 0.5,
@@ -118,66 +129,73 @@ class RateControl:
 
 @dataclass(frozen=True)
 class VelocityControl:
-    """Velocity ahead, aside and up in the frame of the heading, and yaw rate."""
+    """Velocity in the heading frame and yaw rate, followed by cascaded proportional loops."""
 
     max_velocity: tuple[float, float, float] = (8.0, 8.0, 4.0)
+    """forward, left and upward velocity at a full command, m/s"""
     max_yaw_rate: float = 3.0
+    """yaw rate at a full command, rad/s"""
     velocity_gain: float = 4.0
+    """acceleration per velocity error, 1/s"""
     attitude_gain: float = 12.0
+    """body rate per attitude error, 1/s"""
     max_tilt: float = 1.05
-    loop: RateControl = RateControl()
+    """rad"""
+    rate_control: RateControl = RateControl()
 
-    def setpoint(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> VelocitySetpoint:
+    def setpoint(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> VelocitySetpoint:
         ahead, aside, up = (
             jnp.clip(part, -1.0, 1.0) * limit
-            for part, limit in zip((stick.a, stick.b, stick.c), self.max_velocity, strict=True)
+            for part, limit in zip((command.a, command.b, command.c), self.max_velocity, strict=True)
         )
-        nose = flight.attitude.forward
+        nose = state.attitude.forward
         level = jax.lax.rsqrt(jnp.maximum(nose.x**2 + nose.y**2, 1e-6))
         cos, sin = nose.x * level, nose.y * level
         wanted = Vec3(cos * ahead - sin * aside, sin * ahead + cos * aside, up)
-        return VelocitySetpoint(wanted, jnp.clip(stick.d, -1.0, 1.0) * self.max_yaw_rate)
+        return VelocitySetpoint(wanted, jnp.clip(command.d, -1.0, 1.0) * self.max_yaw_rate)
 
-    def rotors(self, vehicle: Quadrotor, flight: QuadrotorState, stick: NormalizedCommand) -> Rotors:
-        told = self.setpoint(vehicle, flight, stick)
-        wanted = told.velocity
-        pull = (wanted - flight.velocity) * self.velocity_gain + Vec3(0.0, 0.0, GRAVITY)
+    def rotors(self, vehicle: Quadrotor, state: QuadrotorState, command: NormalizedCommand) -> Rotors:
+        setpoint = self.setpoint(vehicle, state, command)
+        wanted = setpoint.velocity
+        pull = (wanted - state.velocity) * self.velocity_gain + Vec3(0.0, 0.0, GRAVITY)
         lift = jnp.maximum(pull.z, 0.3 * GRAVITY)
-        # Height before speed: the horizontal part gives way at the largest tilt.
+        # Vertical thrust has priority: the horizontal part is limited by the largest tilt.
         across = jnp.sqrt(pull.x**2 + pull.y**2 + 1e-9)
         give = jnp.minimum(1.0, lift * jnp.tan(self.max_tilt) / across)
         pull = Vec3(pull.x * give, pull.y * give, lift)
-        error = Vec3(0.0, 0.0, 1.0).cross(flight.attitude.unrotate(pull.unit())) * self.attitude_gain
-        thrust = vehicle.mass * jnp.maximum(pull.dot(flight.attitude.up), 0.0)
-        return self.loop.hold(vehicle, flight, thrust, Vec3(error.x, error.y, told.yaw_rate))
+        error = Vec3(0.0, 0.0, 1.0).cross(state.attitude.unrotate(pull.unit())) * self.attitude_gain
+        thrust = vehicle.mass * jnp.maximum(pull.dot(state.attitude.up), 0.0)
+        return self.rate_control.hold(vehicle, state, thrust, Vec3(error.x, error.y, setpoint.yaw_rate))
 
 
-def collective(vehicle: Quadrotor, stick: Scalar) -> Scalar:
-    """Total thrust: −1 is none, 0 is hover, 1 is all there is."""
+def collective(vehicle: Quadrotor, command: Scalar) -> Scalar:
+    """Total thrust of a normalized command: −1 is none, 0 is hover, 1 is the largest."""
     hover = vehicle.mass * GRAVITY
-    stick = jnp.clip(stick, -1.0, 1.0)
-    return jnp.where(stick > 0.0, hover + stick * (4.0 * vehicle.max_thrust - hover), hover * (1.0 + stick))
+    command = jnp.clip(command, -1.0, 1.0)
+    return jnp.where(command > 0.0, hover + command * (4.0 * vehicle.max_thrust - hover), hover * (1.0 + command))
 
 
 @dataclass(frozen=True)
 class FittedParameters:
-    """What a fit to a plant found: factors on the vehicle's numbers, and the gains of its rate loop."""
+    """Parameters identified by a fit: factors on the nominal vehicle, and the gains of its rate loop."""
 
     thrust: float = 1.0
-    """factor on the vehicle's thrust; likewise the following"""
+    """factor on the nominal thrust"""
     motor_lag: float = 1.0
+    """factor on the nominal time constants of the rotors"""
     drag: float = 1.0
+    """factor on the nominal drag"""
     rate_gain_roll_pitch: float = 0.5
-    """fraction of an error in roll or pitch rate that is closed within the rotors' lag"""
+    """fraction of a roll or pitch rate error that is corrected within the rotors' time constant"""
     rate_gain_yaw: float = 0.2
-    """the same for yaw"""
+    """fraction of a yaw rate error that is corrected within the rotors' time constant"""
 
     def __post_init__(self) -> None:
         if min(self.thrust, self.motor_lag, self.rate_gain_roll_pitch, self.rate_gain_yaw) <= 0.0 or self.drag < 0.0:
             raise ValueError("fitted thrust, motor_lag and rate gains must be positive, and drag not negative")
 
-    def applied(self, vehicle: Quadrotor) -> Quadrotor:
-        """The vehicle with those factors, but for thrust: a vehicle that knew of it would make it good."""
+    def apply(self, vehicle: Quadrotor) -> Quadrotor:
+        """The vehicle with these factors, except thrust: a controller that knew the true thrust would compensate it."""
         return replace(
             vehicle,
             lag_up=self.motor_lag * vehicle.lag_up,
@@ -187,11 +205,12 @@ class FittedParameters:
         )
 
     @property
-    def loop(self) -> RateControl:
+    def rate_control(self) -> RateControl:
+        """The rate loop with the fitted gains."""
         return RateControl(rate_gain=(self.rate_gain_roll_pitch, self.rate_gain_roll_pitch, self.rate_gain_yaw))
 
 
 CONTROL_MODES: dict[str, ControlMode] = {
     "motor_speeds": RotorControl(), "body_rates": RateControl(), "velocity": VelocityControl(),
 }  # fmt: skip
-"""What an action can command."""
+"""Control modes by the name of the setting `control_mode`."""

@@ -12,7 +12,7 @@ from ..core.geometry import Quat, Vec2, Vec3
 from .control_modes import FittedParameters, RateControl
 from .quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState, Rotors
 from .recording import Recording
-from .velocity_drone import VelocityDrone, VelocityDroneState, drawn_to
+from .velocity_drone import VelocityDrone, VelocityDroneState, step_velocity
 
 CommandKind = Literal["body_rates", "velocity"]
 
@@ -58,7 +58,7 @@ class FitModel(Protocol):
 
 @dataclass(frozen=True)
 class VelocityModel:
-    """A drone that is commanded a velocity."""
+    """A drone that follows commands of velocity and yaw rate."""
 
     command: ClassVar[CommandKind] = "velocity"
     shot: ClassVar[float] = 6.0
@@ -69,9 +69,18 @@ class VelocityModel:
     @property
     def initial(self) -> dict[str, float]:
         return {
-            "lag": 0.5, "lean": 0.25, "onset": 0.08, "drag": 0.2, "surge": 0.1, "heave": 0.5, "trim": 0.2,
-            "acceleration": 6.0, "climb_lag": 0.3, "climb_acceleration": 4.0, "turn_lag": 0.2,
-        }  # fmt: skip
+            "velocity_time_constant": 0.5,
+            "tilt_time_constant": 0.25,
+            "tilt_onset_time": 0.08,
+            "drag": 0.2,
+            "tilt_thrust_gain": 0.1,
+            "tilt_lift_gain": 0.5,
+            "velocity_integral_gain": 0.2,
+            "max_acceleration": 6.0,
+            "climb_time_constant": 0.3,
+            "max_climb_acceleration": 4.0,
+            "yaw_time_constant": 0.2,
+        }
 
     def nominal(self) -> dict[str, float]:
         return {name: float(value) for name, value in asdict(VelocityDrone()).items()}
@@ -87,9 +96,9 @@ class VelocityModel:
         )  # fmt: skip
 
     def step(self, parameters: Mapping[str, Any], state: VelocityDroneState, command: Any) -> VelocityDroneState:
-        # A fitted drone is limited by its acceleration; the nominal one brings its own tilt.
-        drone = replace(VelocityDrone(), **({"tilt": 1.2} | dict(parameters)))
-        return drawn_to(state, Vec3(*command[:3]), command[3], drone, None, self.dt)
+        # A fitted drone is limited by its acceleration; the nominal one has a max_tilt of its own.
+        drone = replace(VelocityDrone(), **({"max_tilt": 1.2} | dict(parameters)))
+        return step_velocity(state, Vec3(*command[:3]), command[3], drone, None, self.dt)
 
     def predicted(self, state: VelocityDroneState) -> Float[Array, "4"]:
         return jnp.stack([*state.velocity.parts, state.yaw_rate])
@@ -100,7 +109,7 @@ class VelocityModel:
 
 @dataclass(frozen=True)
 class RateModel:
-    """A quadrotor that is commanded thrust and body rates: rotors, drag and a rate loop."""
+    """The quadrotor with a proportional rate loop, commanded by thrust and body rates."""
 
     command: ClassVar[CommandKind] = "body_rates"
     shot: ClassVar[float] = 0.4
@@ -126,9 +135,9 @@ class RateModel:
 
     def step(self, parameters: Mapping[str, Any], state: QuadrotorState, command: Any) -> QuadrotorState:
         factors = PhysicsRandomization(
-            thrust=parameters["thrust"], lag=parameters["motor_lag"], drag=parameters["drag"]
+            thrust=parameters["thrust"], motor_lag=parameters["motor_lag"], drag=parameters["drag"]
         )
-        # The loop is as stiff as the nominal rotors allow, times the fitted lag.
+        # Unit lags make `rate_gain` the loop's bandwidth itself, so that the fitted lag can scale it.
         nominal = replace(self.vehicle, lag_up=1.0, lag_down=1.0)
         scale = parameters["motor_lag"] * 0.5 * (self.vehicle.lag_up + self.vehicle.lag_down)
         roll_pitch, yaw = (parameters[f"rate_gain_{axis}"] / scale for axis in ("roll_pitch", "yaw"))

@@ -1,4 +1,4 @@
-"""Flights as they were recorded, by a plant or by a real vehicle's log."""
+"""Recorded flights, from a plant or from a flight log."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 @dataclass(frozen=True)
 class Recording:
-    """Flights: what was commanded at each step, and how the vehicle flew before the first and after every step."""
+    """Flights of equal length: the command of every step, and the vehicle before the first and after every step."""
 
     commands: Float[np.ndarray, "flights steps 4"]
     position: Float[np.ndarray, "flights moments 3"]
@@ -17,16 +17,21 @@ class Recording:
     rates: Float[np.ndarray, "flights moments 3"]
     rotors: Float[np.ndarray, "flights moments 4"]
     dt: float
+    """seconds of a step"""
     source: str
+    """plant or log file that the flights come from"""
 
-    def part(self, which: slice) -> "Recording":
+    def select(self, which: slice) -> "Recording":
+        """Some of the flights."""
         fields = ("commands", "position", "velocity", "attitude", "rates", "rotors")
         return replace(self, **{name: getattr(self, name)[which] for name in fields})
 
     @property
-    def vehicle_states(self) -> int:
+    def flights(self) -> int:
+        """Number of flights."""
         return len(self.commands)
 
     @property
     def yaw_rate(self) -> np.ndarray:
+        """Rate about the body's z axis, rad/s."""
         return self.rates[..., 2]

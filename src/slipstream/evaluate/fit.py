@@ -89,9 +89,9 @@ def fit(
     steps: Recording | None = None,
 ) -> Fit:
     """Tune on three quarters of the flights; the rest, and `steps`, are held back for the errors that are told."""
-    if recording.vehicle_states < 2:
+    if recording.flights < 2:
         raise PlantError("at least 2 flights are needed: one to learn from and one to be held to")
-    held = max(1, recording.vehicle_states // 4)
+    held = max(1, recording.flights // 4)
     learn, test = recording.part(slice(held, None)), recording.part(slice(0, held))
     length = min(max(2, round(shot / recording.dt)), learn.commands.shape[1])
     shots = learn.commands.shape[1] // length
@@ -139,7 +139,7 @@ def fit(
         parameters, sigma, spread, error(model, model.nominal(), test), error(model, parameters, test),
         math.nan if steps is None else error(model, model.nominal(), steps),
         math.nan if steps is None else error(model, parameters, steps),
-        recording.source, recording.vehicle_states, held, losses,
+        recording.source, recording.flights, held, losses,
     )  # fmt: skip
 
 

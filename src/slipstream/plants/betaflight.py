@@ -229,7 +229,7 @@ class BetaflightPlant:
 
     name = "betaflight"
     keeps_time = True
-    width = 1
+    max_worlds = 1
 
     def __init__(
         self, program: str = "", tune: BetaflightConfig = BetaflightConfig(), rate: int = 500, tries: int = 8
@@ -243,8 +243,10 @@ class BetaflightPlant:
         self._task: Any = None
 
     def adapt(self, task: AnyTask) -> AnyTask:
-        if task.spec.agents > 1 or getattr(task, "action", "") != "rates":
-            raise PlantError("Betaflight flies one drone by thrust and body rates: train with --task.action rates")
+        if task.spec.agents > 1 or getattr(task, "control_mode", "") != "body_rates":
+            raise PlantError(
+                "Betaflight flies one drone by thrust and body rates: train with --task.control-mode body_rates"
+            )
         return require_quadrotors(task, self.name)
 
     def _compile(self, task: Any) -> None:

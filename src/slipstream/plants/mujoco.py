@@ -22,8 +22,8 @@ from ..core.struct import struct
 from ..core.task import select
 from ..dynamics.control_modes import Setpoint
 from ..dynamics.px4_controller import ControllerState, Px4Controller
-from ..dynamics.quadrotor import GRAVITY, PhysicsRandomization, Quadrotor, QuadrotorState, Rotors, mean_slope
-from ..sensors.inertial import normal3
+from ..dynamics.quadrotor import GRAVITY, PhysicsRandomization, Quadrotor, QuadrotorState, Rotors, mean_rotor_acceleration
+from ..sensors.noise import noise_vector
 from ..sensors.scene import Scene, Shapes
 from .plant import AnyTask, PlantError, agent_axis, flat, require_quadrotors, zero_actions
 
@@ -106,8 +106,8 @@ def read(
     said = {}
     for k, (name, part) in enumerate(instruments.parts.items()):
         value = getattr(past[round(part.delay * rate)], name)
-        bias, _ = normal3(rng.fork(k), part.bias)
-        noise, now = normal3(now, part.noise)
+        bias, _ = noise_vector(rng.fork(k), part.bias)
+        noise, now = noise_vector(now, part.noise)
         off = bias + noise
         value = value.spun(off, 1.0) if isinstance(value, Quat) else value + off
         every = max(round(rate / part.rate), 1) if part.rate else 1
@@ -292,13 +292,13 @@ def pushed(
     vehicle: Quadrotor, flight: QuadrotorState, target: Rotors, air: Vec3, variation: PhysicsRandomization, dt: float
 ) -> Any:
     """Of one vehicle: rotor speeds after `dt`, their thrusts, and what else acts on the body, in the world."""
-    rotors = vehicle.followed(flight.rotors, target, variation, dt)
-    slope = mean_slope(flight.rotors, rotors, dt)
+    rotors = vehicle.rotor_response(flight.rotors, target, variation, dt)
+    slope = mean_rotor_acceleration(flight.rotors, rotors, dt)
     flight = replace(flight, rotors=rotors)
     thrusts = vehicle.thrusts(flight.rotors, variation)
     force, _ = vehicle.wrench(flight, air, variation)
     drag = flight.attitude.rotate(force - Vec3(0.0, 0.0, thrusts.total))
-    turn = flight.attitude.rotate(vehicle.spin_torque(flight, slope))
+    turn = flight.attitude.rotate(vehicle.gyroscopic_torque(flight, slope))
     return flight.rotors, jnp.stack(thrusts.parts), jnp.stack([*drag.parts, *turn.parts])
 
 
@@ -369,7 +369,7 @@ class Controller:
     """Instruments, cascade and rotors of a row of vehicles, as one program a physics step."""
 
     vehicle: Quadrotor
-    cascade: Px4Controller
+    controller: Px4Controller
     instruments: SensorSuite
     rate: int
     seed: int
@@ -377,12 +377,12 @@ class Controller:
     @property
     def every(self) -> int:
         """physics steps for each of the controller's"""
-        return round(self.rate / self.cascade.rate)
+        return round(self.rate / self.controller.rate)
 
     def start(self, flight: QuadrotorState) -> ControlLoopState:
-        memory = self.cascade.start(self.vehicle, flight)
+        memory = self.controller.start(self.vehicle, flight)
         return ControlLoopState(
-            known(self.instruments, self.cascade.rate, flight), memory, flight.rotors, flight.rotors
+            known(self.instruments, self.controller.rate, flight), memory, flight.rotors, flight.rotors
         )
 
     def tick(
@@ -397,8 +397,8 @@ class Controller:
                 loop: ControlLoopState, told: ControlInput, flight: QuadrotorState, number: Index
             ) -> ControlLoopState:
                 rng = Rng.from_seed(self.seed, number)
-                now = read(self.instruments, self.cascade.rate, loop.known, flight, count // self.every, rng)
-                target, memory = self.cascade.control(self.vehicle, now.held, loop.memory, told.setpoint)
+                now = read(self.instruments, self.controller.rate, loop.known, flight, count // self.every, rng)
+                target, memory = self.controller.control(self.vehicle, now.held, loop.memory, told.setpoint)
                 return replace(loop, known=now, memory=memory, target=target)
 
             return jax.vmap(one)(loop, told, flight, numbers)
@@ -414,19 +414,19 @@ class MujocoPlant:
 
     name = "mujoco"
     keeps_time = False
-    width = 0
-    lost = None
+    max_worlds = 0
+    failed = None
 
     def __init__(
         self,
-        cascade: Px4Controller = Px4Controller(),
+        controller: Px4Controller = Px4Controller(),
         instruments: SensorSuite = SensorSuite(),
         rate: int = 500,
         seed: int = 0,
     ) -> None:
-        if rate % cascade.rate:
-            raise ValueError(f"physics at {rate} Hz is no whole multiple of the controller's {cascade.rate:g} Hz")
-        self.cascade, self.instruments, self.rate, self.seed = cascade, instruments, rate, seed
+        if rate % controller.rate:
+            raise ValueError(f"physics at {rate} Hz is no whole multiple of the controller's {controller.rate:g} Hz")
+        self.controller, self.instruments, self.rate, self.seed = controller, instruments, rate, seed
         self.bodies: Bodies | None = None
         self._task: Any = None
         library()
@@ -440,7 +440,7 @@ class MujocoPlant:
         self._task = task
         self.vehicles = vehicles = MujocoVehicles(task, self.rate)
         controller = Controller(
-            task.airframe, self.cascade.tuned_for(task.airframe), self.instruments, self.rate, self.seed
+            task.airframe, self.controller.tuned_for(task.airframe), self.instruments, self.rate, self.seed
         )
 
         def told(states: Any, commands: Any) -> ControlInput:

@@ -13,10 +13,10 @@ from .settings import PlantSettings
 PLANTS: dict[str, Callable[[PlantSettings], Plant]] = {
     "fast": lambda settings: FastPlant(),
     "mujoco": lambda settings: MujocoPlant(
-        Px4Controller.of_version(settings.gains), PERFECT if settings.sensors == "perfect" else SensorSuite()
+        Px4Controller.of_version(settings.px4_version), PERFECT if settings.state_estimate == "truth" else SensorSuite()
     ),
     "betaflight": lambda settings: BetaflightPlant(settings.betaflight),
     "px4": lambda settings: Px4Plant(
-        settings.px4, settings.instances, settings.instance, by_estimate=settings.sensors == "real"
+        settings.px4, settings.instances, settings.first_instance, by_estimate=settings.state_estimate == "sensors"
     ),
 }

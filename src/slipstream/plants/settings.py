@@ -11,16 +11,16 @@ DEFAULT_EPISODES = {"fast": 512, "mujoco": 128, "betaflight": 10, "px4": 20}
 class PlantSettings:
     """What can be set about plants; each uses what concerns it."""
 
-    sensors: Literal["real", "perfect"] = "real"
-    """of mujoco: whether controller and policy fly by noisy, late readings; of px4: whether the policy flies by PX4's
-    own estimate, or by the truth as motion capture would tell it"""
-    gains: str = "1.17"
-    """of mujoco: the version of PX4 whose gains it flies with"""
+    state_estimate: Literal["sensors", "truth"] = "sensors"
+    """what the policy observes: noisy, late sensors (mujoco) or PX4's own estimate (px4), or the truth as motion
+    capture would give it"""
+    px4_version: str = "1.17"
+    """for mujoco: the version of PX4 whose gains it flies with"""
     px4: str = ""
-    """executable or build folder of PX4; else SLIPSTREAM_PX4 names it"""
+    """executable or build folder of PX4; by default the environment variable SLIPSTREAM_PX4"""
     instances: int = 2
-    """PX4s that run at once"""
-    instance: int = 0
-    """number of the first of them: ports are 4560 and 14540 plus that"""
+    """number of PX4 processes at once"""
+    first_instance: int = 0
+    """number of the first PX4: its ports are 4560 and 14540 plus that"""
     betaflight: str = ""
-    """executable of Betaflight's simulator build; else the package's"""
+    """executable of Betaflight's simulator build; by default that of the installed package"""

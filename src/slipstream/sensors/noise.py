@@ -1,10 +1,13 @@
 """Gaussian noise on what instruments measure."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..core.geometry import Vec3
 from ..core.rng import Rng
-from ..dynamics.quadrotor import QuadrotorState
+
+if TYPE_CHECKING:
+    from ..dynamics.quadrotor import QuadrotorState
 
 
 def noise_vector(rng: Rng, std: float) -> tuple[Vec3, Rng]:
@@ -33,7 +36,7 @@ class SensorNoise:
         if min(self.position, self.velocity, self.attitude, self.body_rates) < 0.0:
             raise ValueError("sensor noise must not be negative")
 
-    def measure(self, state: QuadrotorState, rng: Rng) -> QuadrotorState:
+    def measure(self, state: "QuadrotorState", rng: Rng) -> "QuadrotorState":
         """The state as noisy instruments show it."""
         if self.position:
             noise, rng = noise_vector(rng, self.position)

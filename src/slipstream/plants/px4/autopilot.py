@@ -80,23 +80,23 @@ def version_of(binary: Path) -> str:
     return max(found, key=lambda tag: (found.count(tag), tag)).decode() if found else "unknown"
 
 
-def parameters(vehicle: Quadrotor, cascade: Px4Controller) -> dict[str, str]:
+def parameters(vehicle: Quadrotor, controller: Px4Controller) -> dict[str, str]:
     """What PX4 is told about the vehicle: where its rotors are, and gains where they are not the stock ones."""
     ahead, aside = vehicle.arm
     told: dict[str, float] = {
         "COM_RCL_EXCEPT": 4, "NAV_DLL_ACT": 0, "COM_DISARM_PRFLT": -1, "COM_DISARM_LAND": -1, "SDLOG_MODE": -1,
     }  # fmt: skip
     stock = Px4Controller()
-    if cascade != stock:
+    if controller != stock:
         for axis, name in enumerate(("ROLL", "PITCH", "YAW")):
-            told[f"MC_{name}RATE_P"] = cascade.rate_gain[axis]
-            told[f"MC_{name}RATE_I"] = cascade.rate_integral[axis]
-            told[f"MC_{name}RATE_D"] = cascade.rate_damping[axis]
-            told[f"MC_{name}_P"] = cascade.attitude_gain[axis]
-        hover = float(cascade.thrust_curve_of(vehicle.hover_speed / vehicle.max_speed))
+            told[f"MC_{name}RATE_P"] = controller.rate_p[axis]
+            told[f"MC_{name}RATE_I"] = controller.rate_i[axis]
+            told[f"MC_{name}RATE_D"] = controller.rate_d[axis]
+            told[f"MC_{name}_P"] = controller.attitude_p[axis]
+        hover = float(controller.thrust_curve(vehicle.hover_speed / vehicle.max_speed))
         told |= {
-            "THR_MDL_FAC": cascade.thrust_model, "MPC_THR_HOVER": hover, "MC_YAW_TQ_CUTOFF": cascade.yaw_torque_cutoff,
-            "IMU_GYRO_CUTOFF": cascade.gyroscope_cutoff, "IMU_DGYRO_CUTOFF": cascade.spin_cutoff,
+            "THR_MDL_FAC": controller.thrust_model_factor, "MPC_THR_HOVER": hover, "MC_YAW_TQ_CUTOFF": controller.yaw_torque_cutoff,
+            "IMU_GYRO_CUTOFF": controller.gyro_cutoff, "IMU_DGYRO_CUTOFF": controller.gyro_derivative_cutoff,
         }  # fmt: skip
         # Of yaw only the sense of rotation is told: PX4 scales the rest away, and gives up an axis that looks weak.
         corners = ((ahead, aside, 0.05), (-ahead, -aside, 0.05), (ahead, -aside, -0.05), (-ahead, aside, -0.05))
@@ -293,10 +293,10 @@ class Autopilot:
             self.order(REQUEST_MESSAGE, mavlink.AUTOPILOT_VERSION.number)
             self.version_asked = True
 
-    def target(self, setpoint: Setpoint, vehicle: Quadrotor, cascade: Px4Controller, origin: np.ndarray) -> None:
+    def target(self, setpoint: Setpoint, vehicle: Quadrotor, controller: Px4Controller, origin: np.ndarray) -> None:
         """A setpoint of one vehicle, in PX4's words."""
         if isinstance(setpoint, Rotors):
-            raise PlantError("PX4 takes no rotor speeds; train with --task.action rates or velocity to fly it")
+            raise PlantError("PX4 takes no rotor speeds; train with --task.control-mode body_rates or velocity")
         now, who = self.time_us // 1000, (self.instance + 1, 1)
         if isinstance(setpoint, VelocitySetpoint):
             v = turned(np.array(setpoint.velocity.parts, float))
@@ -308,7 +308,7 @@ class Autopilot:
             yaw = 0.5 * math.pi - float(setpoint.yaw)
             self.say(mavlink.SET_POSITION_TARGET, now, *p, *v, 0, 0, 0, yaw, 0, 2496, *who, 1)
         else:
-            signal = float(cascade.thrust_curve_of(vehicle.signal_for(setpoint.thrust)))
+            signal = float(controller.thrust_curve(vehicle.signal_for(setpoint.thrust)))
             self.turn(np.array(setpoint.rates.parts, float), signal)
 
     def turn(self, rates: np.ndarray, signal: float) -> None:

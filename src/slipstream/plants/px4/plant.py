@@ -95,7 +95,7 @@ class Px4Plant:
         if task is self._task:
             return
         self._task, self.vehicle, self.vehicles = task, task.airframe, MujocoVehicles(task, self.rate)
-        self.cascade = Px4Controller().tuned_for(self.vehicle)
+        self.controller = Px4Controller().tuned_for(self.vehicle)
         self._told = jax.jit(lambda s, c: (flat(jax.vmap(task.setpoints)(s, c)), flat(jax.vmap(task.wind_at)(s))))
 
         def feel(columns: Any, before: Any, noise: Any) -> Any:
@@ -107,8 +107,8 @@ class Px4Plant:
 
             def one(flight: QuadrotorState, place: Vec3, yaw: Any) -> Any:
                 goal = PositionSetpoint(place, place * 0.0, yaw)
-                signal, rates, _ = self.cascade.outer(
-                    self.vehicle, flight, self.cascade.start(self.vehicle, flight), goal
+                signal, rates, _ = self.controller.outer_loops(
+                    self.vehicle, flight, self.controller.start(self.vehicle, flight), goal
                 )
                 return signal, jnp.stack(rates.parts)
 
@@ -140,7 +140,7 @@ class Px4Plant:
         self.tick = self.tick_physics = 0
         self.bodies.put(self._resting(np.arange(count)))
         self.before = self.bodies.get()[7:10]
-        told = parameters(self.vehicle, self.cascade)
+        told = parameters(self.vehicle, self.controller)
         stations: dict[int, Station] = {}
         self.pilots = [Autopilot(self.px4, self.first + k, told, stations) for k in range(count)]
         self.counts.together = max(self.counts.together, count)
@@ -234,10 +234,10 @@ class Px4Plant:
         """Before the flight: stay at the start."""
         pilot = self.pilots[k]
         if self.grounded[k]:
-            pilot.target(VelocitySetpoint(Vec3(0.0, 0.0, 0.0), 0.0), self.vehicle, self.cascade, self.origins[k])
+            pilot.target(VelocitySetpoint(Vec3(0.0, 0.0, 0.0), 0.0), self.vehicle, self.controller, self.origins[k])
             return
         goal = PositionSetpoint(Vec3(*self._goal(k, waking)), Vec3(0.0, 0.0, 0.0), self.yaws[k])
-        pilot.target(goal, self.vehicle, self.cascade, self.origins[k])
+        pilot.target(goal, self.vehicle, self.controller, self.origins[k])
 
     def command(self, states: Any, commands: Any) -> None:
         began = time.perf_counter()
@@ -251,7 +251,7 @@ class Px4Plant:
             if first or self.tick % 5 == 0:
                 for pilot, row, origin in zip(self.pilots, rows, self.origins, strict=True):
                     if pilot.up:
-                        pilot.target(row, self.vehicle, self.cascade, origin)
+                        pilot.target(row, self.vehicle, self.controller, origin)
                 first = False
             self._advance(due)
         self._note_losses()

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from ...core.geometry import Quat, Vec3
 from ...evaluate.episode import Episode
 from ...report import charts
-from ...report.charts import color_of
+from ...report.charts import speed_color
 from ...report.default import hardness, map_canvas
 from ...report.text import Film, ReportText, Section
 from ...report.video import FPS
@@ -92,7 +92,7 @@ def path_chart(episodes: list[Episode]) -> str:
             place = position if agent is None else position[:, agent]
             speed = np.linalg.norm(velocity if agent is None else velocity[:, agent], axis=-1)
             paths.append((place[:900], speed[:900]))
-    return charts.track(gates, paths, OUTER)
+    return charts.track_map(gates, paths, OUTER)
 
 
 def by_agent(episode: Episode) -> list[Episode]:
@@ -234,7 +234,7 @@ class RaceCanvas:
         speed = np.linalg.norm(velocity, axis=-1)
         for i in range(0, len(points) - 2, 2):
             ends = [tuple(points[i]), tuple(points[i + 2])]
-            pen.line(ends, fill=color_of(float(speed[i]) / self.fastest), width=width * FINE)
+            pen.line(ends, fill=speed_color(float(speed[i]) / self.fastest), width=width * FINE)
 
     # From behind
 

@@ -99,7 +99,7 @@ def draw_randomization(task: "Racing", rng: Rng) -> tuple[PhysicsRandomization, 
         ("mass", "mass"),
         ("inertia", "inertia"),
         ("thrust", "thrust"),
-        ("lag", "motor_lag"),
+        ("motor_lag", "motor_lag"),
         ("drag", "drag"),
     ):
         reach = getattr(task.randomize, factor)

@@ -118,11 +118,11 @@ class Racing(Task[RaceState]):
     @cached_property
     def quadrotor(self) -> Quadrotor:
         """The vehicle of the fast model."""
-        return replace(self.fitted.applied(VEHICLES[self.vehicle]), integrator=self.integrator)
+        return replace(self.fitted.apply(VEHICLES[self.vehicle]), integrator=self.integrator)
 
     @cached_property
     def control(self) -> ControlMode:
-        return self.fitted.loop if self.control_mode == "body_rates" else CONTROL_MODES[self.control_mode]
+        return self.fitted.rate_control if self.control_mode == "body_rates" else CONTROL_MODES[self.control_mode]
 
     @cached_property
     def autopilot(self) -> Px4Controller | None:
