@@ -219,12 +219,8 @@ def test_noise_is_new_in_every_step():
     task = Marine(vessels=3, buoys=0).for_evaluation()
     state, seen = placed(task, [(0.0, 0.0), (10.0, 0.0), (18.0, 0.0)], [(30.0, 30.0)] * 3), []
     for _ in range(6):
-        seen.append(
-            [
-                float(part)
-                for part in (task.measured_obstacles(state)[0].radius[0], task.measured_obstacles(state)[0].offset.x[0])
-            ]
-        )
+        first = task.measured_obstacles(state)[0]
+        seen.append([float(first.radius[0]), float(first.offset.x[0])])
         state = task.step(state, jnp.zeros((3, 2)))
     assert np.unique(seen).size == 12 and np.ptp(seen, axis=0).min() > 0.05
 

@@ -97,7 +97,8 @@ def time_to_collision(boat: VesselState, radius: float, obstacle: Obstacle, velo
 def mpc(task: "Marine", state: MarineState) -> Array:
     """The first action of the best plan, predicted by the vessel's own equations.
 
-    All others are assumed to keep their velocities. A plan holds one action for a while; after that the thrusts stay as they are, and a point goes straight on.
+    All others are assumed to keep their velocities. A plan holds one action for a while; after that the thrusts stay
+    as they are, and a point goes straight on.
     """
     boat, dynamics = state.body, task.dynamics
     levels = ACTION_LEVELS[type(dynamics)]

@@ -1,4 +1,4 @@
-"""Film and page of marine navigation: vessels with heading, trail, goal, sensed obstacles, and whom they give way to."""
+"""Film and page of marine navigation: vessels from above with trails, goals, obstacles observed, and right of way."""
 
 import math
 from collections.abc import Sequence
@@ -176,9 +176,8 @@ class MarineCanvas:
         self.size = (edge, edge) if edge else (WIDTH, HEIGHT)
         self.map_only, self.left, self.tall = bool(edge), (edge or WIDTH - COLUMN) * FINE, (edge or HEIGHT) * FINE
         self.set_frame(*bounds(self.rows, self.goals))
-        self.expected = (
-            rounded_range(self.rows["returns"][~self.rows["ended"]]) if "returns" in self.rows else (0.0, 1.0)
-        )
+        returns = self.rows.get("returns")
+        self.expected = (0.0, 1.0) if returns is None else rounded_range(returns[~self.rows["ended"]])
         self.large, self.small = (ImageFont.load_default(size * FINE) for size in (24, 15))
 
     def set_frame(self, low: np.ndarray, high: np.ndarray) -> None:
@@ -211,9 +210,9 @@ class MarineCanvas:
 
     def status(self, number: int) -> tuple[str, bool]:
         now = self._interpolate(self._step_at(number))
-        at_goal, ended = np.array([self._at_goal(now, k) for k in range(len(now["yaw"]))]), now["ended"]
-        reached, collided = int(np.sum(at_goal & ended)), int(np.sum(~at_goal & ended))
-        return f"{reached} of {len(ended)} there" + (f", {collided} collided" if collided else ""), collided > 0
+        count, collided = len(now["yaw"]), int(np.sum(now["collided"]))
+        reached = sum(self._reached(now, k) for k in range(count))
+        return f"{reached} of {count} there" + (f", {collided} collided" if collided else ""), collided > 0
 
     def _step_at(self, number: int) -> float:
         """The step shown in a frame, with its fraction."""
@@ -229,7 +228,7 @@ class MarineCanvas:
             mixed[name] = (1 - fraction) * self.rows[name][first] + fraction * self.rows[name][second]
         turn = self.rows["yaw"][second] - self.rows["yaw"][first]
         turn = (turn + math.pi) % (2 * math.pi) - math.pi
-        kept = ("required_turn", "thrust", "ended", "returns")
+        kept = ("required_turn", "thrust", "collided", "ended", "returns")
         rest = {name: self.rows[name][first] for name in kept if name in self.rows}
         return {**mixed, **rest, "yaw": self.rows["yaw"][first] + fraction * turn}
 
@@ -243,8 +242,8 @@ class MarineCanvas:
         if now["required_turn"][k] <= 0.0 or not self.task.colregs:
             return
         offset, velocity = now["position"] - now["position"][k], now["velocity"]
-        columns = (Vec2(*jnp.asarray(x[:, :2], jnp.float32).T) for x in (offset, velocity))
-        others = Obstacle(*columns, jnp.zeros(len(offset)), jnp.asarray(~now["ended"]))
+        at, moving = (Vec2(*jnp.asarray(x[:, :2], jnp.float32).T) for x in (offset, velocity))
+        others = Obstacle(at, moving, jnp.zeros(len(offset)), jnp.asarray(~now["ended"]))
         asks = np.asarray(must_give_way(Vec2(*map(jnp.float32, velocity[k][:2])), others))
         gaps = np.where(asks, np.linalg.norm(offset, axis=-1), np.inf)
         gaps[k] = np.inf
@@ -269,7 +268,7 @@ class MarineCanvas:
             pen.line([tuple(p) for p in trail], fill=(*color, 150), width=2 * FINE)
         place, yaw = now["position"][k][:2], float(now["yaw"][k])
         if now["ended"][k]:
-            if not self._at_goal(now, k):
+            if now["collided"][k]:
                 x, y = self.at(place)
                 arm = 9 * FINE
                 for dx in (-arm, arm):
@@ -296,8 +295,9 @@ class MarineCanvas:
             y = top + (76 + min(116, 600 // count) * k) * FINE
             speed = float(np.linalg.norm(now["velocity"][k]))
             pen.ellipse([left + 24 * FINE, y, left + 40 * FINE, y + 16 * FINE], fill=hue(k))
-            ended = "at its goal" if self._at_goal(now, k) else "collided"
-            status = ended if now["ended"][k] else f"{speed:.1f} m/s"
+            status = f"{speed:.1f} m/s"
+            if now["ended"][k]:
+                status = "at its goal" if self._reached(now, k) else "collided" if now["collided"][k] else "out of time"
             pen.text((left + 52 * FINE, y - 2 * FINE), f"vessel {k + 1}: {status}", fill=INK, font=self.small)
             if now["ended"][k]:
                 continue
@@ -339,9 +339,9 @@ class MarineCanvas:
         gaps = sorted((float(np.linalg.norm(at - place)) - radius, tuple(at)) for at, radius in found)
         return [np.array(at) for gap, at in gaps[: self.task.max_obstacles] if gap < self.task.sensor_range]
 
-    def _at_goal(self, now: Rows, k: int) -> bool:
+    def _reached(self, now: Rows, k: int) -> bool:
         distance = float(np.linalg.norm(now["position"][k][:2] - self.goals[k]))
-        return distance < self.task.goal_radius + 1.0
+        return bool(now["ended"][k] & ~now["collided"][k]) and distance < self.task.goal_radius + 1.0
 
     def _bar(self, pen: ImageDraw.ImageDraw, y: float, fraction: float, color: Color) -> None:
         """A thrust as a fraction of the largest, between full astern and full ahead."""

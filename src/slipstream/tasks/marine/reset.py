@@ -61,7 +61,7 @@ def draw_count(task: "Marine", rng: Rng, first: int, last: int, stage: Scalar) -
 
 def stack_vessels(parts: list[T]) -> T:
     """One tree of all vessels' values: with an axis of vessels if there are several."""
-    return jax.tree.map(lambda *x: jnp.stack(x) if len(x) > 1 else x[0], *parts)
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.stack(x), *parts)
 
 
 def candidates(rng: Rng, low: float, high: float, count: int = CANDIDATES) -> tuple[Vec2, Rng]:

@@ -58,7 +58,7 @@ def judge(task: "Marine", state: MarineState, body: VesselState) -> MarineState:
         step=step,
         reward=earned,
         terminated=over,
-        truncated=jnp.broadcast_to(late, over.shape) & ~over,
+        truncated=jnp.broadcast_to(late, jnp.shape(over)) & ~over,
     )
 
 

@@ -26,14 +26,14 @@ from .state import ACTION_LEVELS, THRUST_RATE, MarineState, MarineWorld, Obstacl
 
 @dataclass(frozen=True)
 class Marine(Task[MarineState]):
-    """Sail to a goal among other vessels, buoys and vortices. The defaults are five WAM-V and four buoys, by COLREGs."""
+    """Sail to a goal among other vessels, buoys and vortices. By default five WAM-V and four buoys, under COLREGs."""
 
     report: ClassVar[str] = "slipstream.tasks.marine.report"
 
     vessels: int = 5
     buoys: int = 4
     vehicle: Literal["wamv", "wamv-original", "point"] = "wamv"
-    """wamv: two thrusters and inertia; wamv-original: the same with the original's kinematics, which count a turn twice;
+    """wamv: two thrusters and inertia; wamv-original: the same, but turns count twice, as in the original model;
     point: commanded by acceleration and turn rate"""
     action_space: Literal["box", "discrete", "multidiscrete"] = "box"
     """actions as real numbers, as one choice, or as one choice for each component"""
@@ -218,6 +218,7 @@ class Marine(Task[MarineState]):
             "yaw": jnp.asarray(boat.yaw),
             "thrust": jnp.stack([boat.left, boat.right], -1),
             "required_turn": jnp.asarray(state.progress.required_turn),
+            "collided": jnp.asarray(state.progress.collided),
             "reward": state.reward,
             "ended": state.ended,
         }
