@@ -569,7 +569,7 @@ def test_the_planned_tour_is_the_shortest_of_all_orders():
     [
         ({"mission": "transitt"}, "there is no mission 'transitt'.*transit"),
         ({"agents": 1}, "2 to 32"),
-        ({"camera": lambda: CameraSettings("lidar")}, "kind of camera 'lidar'.*rgb"),
+        ({"camera": lambda: CameraSettings("lidar")}, "there is no camera kind 'lidar'.*rgb"),
         ({"navigation": lambda: Navigation(gnss_outage_prob=1.5)}, "gnss_outage_prob is a probability"),
         ({"randomize": lambda: Randomization(response=1.5)}, "response is a relative change"),
         ({"start_mode": "sea"}, "there is no start mode 'sea'"),
