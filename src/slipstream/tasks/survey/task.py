@@ -44,8 +44,7 @@ class Survey(Task[SurveyState]):
     report: ClassVar[str] = "slipstream.tasks.survey.report"
 
     mission: MissionName = "transit"
-    """transit: fly to a goal; coverage, search: cover a square and find targets; multi-objective: view known targets;
-    dwell: keep a target in view; free: nothing is required"""
+    """transit to a goal, coverage or search of a square, multi-objective views, dwell on a target, or free flight"""
     agents: int = 16
     """drones in one world"""
     camera: CameraSettings = CameraSettings()
