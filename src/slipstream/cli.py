@@ -430,7 +430,7 @@ def command_fit(words: list[str]) -> int:
         plant = PLANTS[request.plant](request.settings)
     with Count("fit", 1) as count:
         experiment, found = fit_experiment(
-            base, plant, request.log, request.flights, request.seconds, request.seed, request.settings.gains,
+            base, plant, request.log, request.flights, request.seconds, request.seed, request.settings.px4_version,
             watch=count.tell,
         )  # fmt: skip
     write(out, experiment, found)
@@ -440,11 +440,11 @@ def command_fit(words: list[str]) -> int:
         print(f"{'number':20} {'found':>9} {'± error':>8} {'between flights':>16}")
         for name, value in found.parameters.items():
             print(f"{name:20} {value:9.3f} {100 * found.relative_error[name]:7.1f}% {100 * found.between_flight_std[name]:15.1f}%")
-        ratio = found.before / max(found.after, 1e-9)
-        print(f"held-out error: {found.before:.3f} before, {found.after:.3f} after ({ratio:.1f} times less)")
-        if math.isfinite(found.steps_after):
-            ratio = found.steps_before / max(found.steps_after, 1e-9)
-            before, after = found.steps_before, found.steps_after
+        ratio = found.error_before / max(found.error_after, 1e-9)
+        print(f"held-out error: {found.error_before:.3f} before, {found.error_after:.3f} after ({ratio:.1f} times less)")
+        if math.isfinite(found.step_error_after):
+            ratio = found.step_error_before / max(found.step_error_after, 1e-9)
+            before, after = found.step_error_before, found.step_error_after
             print(f"steps of 5 m/s: {before:.3f} m/s before, {after:.3f} after ({ratio:.1f} times less)")
         print(f"train on it: slipstream train {out}")
 

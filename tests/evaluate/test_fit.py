@@ -41,14 +41,14 @@ def test_numbers_that_are_known_are_found_again():
     found = fit(model, by_model(model, truth, excitation("velocity", 8, 8.0, 20, iris, 0), 0.05), 4.0, 200)
     for name in ("lag", "lean", "climb_lag"):
         assert found.parameters[name] == pytest.approx(truth[name], rel=0.1), name
-    assert found.after < 0.2 * found.before
+    assert found.error_after < 0.2 * found.error_before
 
 
-def test_the_velocity_model_follows_the_cascade_within_a_quarter_of_a_metre_a_second():
+def test_the_velocity_model_follows_px4s_controller_within_a_quarter_of_a_meter_per_second():
     experiment, found = fit_experiment(presets()["survey-transit"])
-    assert found.steps_after <= 0.25
-    assert found.steps_after * 5.0 <= found.steps_before
-    assert found.after < 0.35 * found.before
+    assert found.step_error_after <= 0.25
+    assert found.step_error_after * 5.0 <= found.step_error_before
+    assert found.error_after < 0.35 * found.error_before
     assert all(0.0 < s < 1.0 for s in found.relative_error.values())
     handling = experiment.task.handling
     assert handling.climb == pytest.approx(2.97, abs=0.05)
@@ -136,7 +136,7 @@ def test_a_log_gives_the_stretches_in_which_a_velocity_was_commanded(tmp_path):
 def test_what_is_no_log_is_refused(tmp_path):
     path = tmp_path / "flight.ulg"
     path.write_bytes(b"not a log at all")
-    with pytest.raises(PlantError, match="no PX4 flight log"):
+    with pytest.raises(PlantError, match="not a PX4 flight log"):
         from_log(path)
     path.write_bytes(b"ULog\x01\x12\x35\x01" + b"\x07" * 200)
     with pytest.raises(PlantError):
