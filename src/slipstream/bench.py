@@ -308,7 +308,7 @@ def arena(count: int, cameras: int) -> tuple[Scene, View]:
             {
                 "position": (*rng.uniform(-10.0, 10.0, 2), rng.uniform(0.0, 4.0)),
                 "size": rng.uniform(low, high, 3),
-                "colour": rng.uniform(0.2, 1.0, 3),
+                "color": rng.uniform(0.2, 1.0, 3),
                 "label": k,
                 "attitude": turn / np.linalg.norm(turn),
             }

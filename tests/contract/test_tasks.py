@@ -13,6 +13,7 @@ from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box, Discrete, MultiDiscrete
 from slipstream.core.task import CameraTask, PrivilegedTask, Task, advance
 from slipstream.experiment.experiment import PRESETS
+from slipstream.sensors.camera import CameraSettings
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.survey import Survey
@@ -39,7 +40,7 @@ TASKS = {
     "bay": Marine(vessels=4, buoys=2),
     "bay with whirls": replace(PRESETS["marine-icra"].task, vessels=3, buoys=3, vortices=3),
     "lone vessel with a sonar": PRESETS["marine-iros"].task,
-    "survey with cameras": Survey(mission="dwell", agents=3, sight="rgb", pixels=16),
+    "survey with cameras": Survey(mission="dwell", agents=3, camera=CameraSettings("rgb", resolution=16)),
 }
 
 

@@ -14,7 +14,7 @@ def test_racing_flies_laps_from_random_starts(slipstream, seed):
     assert summary["lap_time_mean"] <= 6.0
 
 
-def test_racing_is_learned_from_pictures(slipstream):
+def test_racing_is_learned_from_images(slipstream):
     slipstream("train", "racing-vision", "--run", "seeing")
     summary = slipstream("evaluate", "seeing", "--episodes", 512)
     print(summary)
@@ -22,7 +22,7 @@ def test_racing_is_learned_from_pictures(slipstream):
 
 
 def test_one_policy_flies_tracks_it_has_never_seen(slipstream):
-    slipstream("train", "racing-generated", "--run", "any")
+    slipstream("train", "racing-random-tracks", "--run", "any")
     summary = slipstream("evaluate", "any", "--episodes", 512)
     print(summary)
     assert summary["success_rate"] >= 0.85

@@ -28,7 +28,7 @@ from slipstream.plants.mujoco import (
 from slipstream.plants.plant import Plant, PlantError
 from slipstream.plants.registry import PLANTS
 from slipstream.tasks.racing import Racing
-from slipstream.tasks.survey import Survey
+from slipstream.tasks.survey import Randomization, Survey
 
 DT = 0.0025
 
@@ -141,7 +141,12 @@ def test_velocity_setpoints_are_flown():
 
 
 def test_a_survey_is_flown_by_rotors_and_judged_by_the_same_code():
-    task = replace(Survey(mission="free", agents=2), starts="pad", world_life=0.0, gust=0.0)
+    task = replace(
+        Survey(mission="free", agents=2),
+        start_mode="pad",
+        mean_world_lifetime=0.0,
+        randomize=Randomization(gust_std=0.0),
+    )
     climb = lambda state: jnp.tile(jnp.asarray([0.0, 0.0, 1.0, 0.0, 0.0, 0.0]), (2, 1))  # noqa: E731
     states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(1, w))))(jnp.arange(1))
     plant = MujocoPlant()

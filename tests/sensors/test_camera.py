@@ -23,7 +23,7 @@ def unit(rng, size):
 
 
 def random_rows(rng):
-    """Shapes of all kinds within ten metres of the origin, as plain numbers."""
+    """Shapes of all kinds within ten meters of the origin, as plain numbers."""
     rows, label = {}, 0
     for kind in (*KINDS, "hulls"):
         rows[kind] = []
@@ -33,7 +33,7 @@ def random_rows(rng):
                 "position": np.append(rng.uniform(-8, 8, 2), rng.uniform(0, 4)),
                 "attitude": unit(rng, 4),
                 "size": size if kind in ("boxes", "ellipsoids") else np.array([size[0], 0.0, size[2]]),
-                "colour": rng.uniform(0.2, 1.0, 3),
+                "color": rng.uniform(0.2, 1.0, 3),
                 "label": label,
             }
             if kind == "hulls":
@@ -142,7 +142,7 @@ def distance(kind, row, origin, rays):
 
 
 def cast(rows, camera, position, attitude, field, shift=(0.0, 0.0)):
-    """Labels and depths of every pixel, looked at `shift` of a pixel beside its centre."""
+    """Labels and depths of every pixel, looked at `shift` of a pixel beside its center."""
     turn = matrix(attitude)
     reach = np.tan(field / 2)
     column, line = np.meshgrid(np.arange(camera.width), np.arange(camera.height))
@@ -184,7 +184,7 @@ def test_every_pixel_is_what_a_slow_ray_caster_finds(size):
         assert np.all(np.isinf(np.asarray(frame.depth)[(label == SKY) & ~near_edge]))
 
 
-def test_mapped_over_cameras_and_worlds_each_picture_is_the_one_taken_alone():
+def test_mapped_over_cameras_and_worlds_each_image_is_the_one_taken_alone():
     rng = np.random.default_rng(1)
     camera = Camera(24, 16)
     scenes = [scene_of(random_rows(rng)) for _ in range(2)]
@@ -207,7 +207,7 @@ def test_mapped_over_cameras_and_worlds_each_picture_is_the_one_taken_alone():
 
 def test_an_upright_camera_sees_left_on_the_left_and_up_above():
     camera = Camera(40, 40)
-    row = {"size": (0.5, 0.5, 0.5), "colour": (1.0, 0.0, 0.0), "attitude": (1.0, 0.0, 0.0, 0.0)}
+    row = {"size": (0.5, 0.5, 0.5), "color": (1.0, 0.0, 0.0), "attitude": (1.0, 0.0, 0.0, 0.0)}
     rows = {"boxes": [{**row, "position": (5, 2, 3), "label": 1}, {**row, "position": (5, -2, 1), "label": 2}]}
     label = np.asarray(camera.render(scene_of(rows), view_of((0, 0, 2), (1, 0, 0, 0))).label)
     left, right = np.argwhere(label == 1).mean(0), np.argwhere(label == 2).mean(0)
@@ -217,11 +217,11 @@ def test_an_upright_camera_sees_left_on_the_left_and_up_above():
     assert label[-1, 20] == GROUND
 
 
-def test_light_haze_and_grain_change_colours_and_nothing_else():
+def test_light_haze_and_pixel_noise_change_colors_and_nothing_else():
     camera, rng = Camera(32, 32), np.random.default_rng(4)
     scene, view = scene_of(random_rows(rng)), view_of(*random_view(rng))
     plain = camera.render(scene, view)
-    for change in ({"grain": jnp.float32(0.1)}, {"sight": jnp.float32(5.0)}):
+    for change in ({"pixel_noise": jnp.float32(0.1)}, {"visibility": jnp.float32(5.0)}):
         other = camera.render(Scene(**{**vars(scene), **change}), view)
         np.testing.assert_array_equal(plain.label, other.label)
         np.testing.assert_array_equal(plain.depth, other.depth)
@@ -230,7 +230,7 @@ def test_light_haze_and_grain_change_colours_and_nothing_else():
 
 def test_a_camera_inside_a_shape_looks_through_it():
     rows = {kind: [{"position": (0, 0, 1), "attitude": (1, 0, 0, 0), "size": np.array([1.0, 1.0, 1.0]),
-                    "colour": (1, 1, 1), "label": 7}] for kind in KINDS}  # fmt: skip
+                    "color": (1, 1, 1), "label": 7}] for kind in KINDS}  # fmt: skip
     frame = Camera(16, 16).render(scene_of(rows), view_of((0, 0, 1), (1, 0, 0, 0)))
     assert set(np.unique(frame.label)) == {GROUND, SKY}
 

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,8 @@ import pytest
 from slipstream.core.geometry import Vec3
 from slipstream.core.rng import Rng
 from slipstream.core.task import advance, draw_restart
-from slipstream.tasks.racing import Racing
+from slipstream.sensors.noise import SensorNoise
+from slipstream.tasks.racing import RaceReward, Racing, Randomization, Start
 from slipstream.tasks.racing.track import OPENING, seven
 
 ENV = Racing()
@@ -49,7 +50,7 @@ def test_passing_a_gate_pays_and_makes_the_next_one_the_goal():
     assert int(state.progress.next_gate) == 2
     assert int(state.progress.passed) == 1
     assert not bool(state.terminated)
-    assert float(state.reward) == pytest.approx(ENV.gate_reward, abs=0.1)
+    assert float(state.reward) == pytest.approx(ENV.reward.gate, abs=0.1)
 
 
 def test_a_lap_is_seven_gates_from_wherever_it_began():
@@ -66,7 +67,7 @@ def test_the_frame_ends_the_attempt_and_costs():
     state = through(ENV, towards(started(), 1), 1, aside=OPENING / 2)
     assert bool(state.terminated)
     assert bool(state.progress.crashed)
-    assert float(state.reward) == pytest.approx(ENV.crash_reward, abs=0.1)
+    assert float(state.reward) == pytest.approx(ENV.reward.crash, abs=0.1)
 
 
 def test_a_margin_makes_gates_narrower_in_training_and_not_in_an_evaluation():
@@ -93,7 +94,7 @@ def test_passing_beside_the_gate_is_a_miss():
     state = through(ENV, towards(started(), 1), 1, aside=2.0)
     assert bool(state.progress.missed)
     assert bool(state.terminated)
-    assert not bool(through(replace(ENV, miss_ends=False), towards(started(), 1), 1, aside=2.0).terminated)
+    assert not bool(through(replace(ENV, terminate_on_miss=False), towards(started(), 1), 1, aside=2.0).terminated)
 
 
 def test_the_ground_ends_the_attempt():
@@ -102,14 +103,14 @@ def test_the_ground_ends_the_attempt():
     assert bool(state.progress.crashed)
 
 
-def test_coming_nearer_pays_by_the_metre():
-    task = Racing(look_reward=0.0, rates_reward=0.0)
+def test_coming_nearer_pays_by_the_meter():
+    task = Racing(reward=RaceReward(facing=0.0, body_rates=0.0))
     state = judged(task, placed(towards(started(task), 1), 0.0, 5.0, 1.0668), 0.5, 5.0, 1.0668)
-    assert float(state.reward) == pytest.approx(task.progress_reward * 0.5, abs=1e-4)
+    assert float(state.reward) == pytest.approx(task.reward.progress * 0.5, abs=1e-4)
 
 
 def test_facing_the_gate_pays_what_the_angle_says():
-    task = Racing(progress_reward=0.0, rates_reward=0.0, look_reward=1.0)
+    task = Racing(reward=RaceReward(progress=0.0, body_rates=0.0, facing=1.0))
     for world in range(5):
         state = judged(task, placed(towards(started(task, world), 1), 1.0, 2.0, 2.0), 1.0, 2.0, 2.0)
         nose = np.array([float(p) for p in state.body.attitude.forward.parts])
@@ -125,12 +126,12 @@ def test_the_clock_truncates_and_does_not_terminate():
     assert not bool(state.terminated)
 
 
-def test_practice_is_cut_short_and_the_exam_is_not():
-    task = Racing(practice_limit=1.0)
+def test_an_episode_is_cut_short_in_training_and_not_in_an_evaluation():
+    task = Racing(train_time_limit=1.0)
     state = placed(towards(replace(started(task), step=jnp.int32(99)), 1), 5.0, 2.5, 2.0)
     assert bool(judged(task, state, 5.0, 2.5, 2.0).truncated)
     assert np.isnan(task.episode_metrics(judged(task, state, 5.0, 2.5, 2.0))["success"])
-    state = replace(state, world=replace(state.world, limit=None))
+    state = replace(state, world=replace(state.world, time_limit=None))
     assert not bool(judged(task.for_evaluation(), state, 5.0, 2.5, 2.0).truncated)
 
 
@@ -153,7 +154,7 @@ def test_a_prepared_start_is_where_a_world_restarts():
 
 
 def test_two_restarts_from_one_prepared_start_draw_different_numbers_afterwards():
-    task = replace(ENV, gust=1.0)
+    task = replace(ENV, randomize=Randomization(gust_std=1.0))
     state = replace(started(task), terminated=jnp.bool_(True))
     fresh = draw_restart(task, state)
     go = jax.jit(lambda s: advance(task, s, jnp.zeros(4), fresh))
@@ -164,10 +165,10 @@ def test_two_restarts_from_one_prepared_start_draw_different_numbers_afterwards(
     assert float(draw_restart(task, second).state.body.position.x) != float(fresh.state.body.position.x)
 
 
-@pytest.mark.parametrize("starts", ["gates", "line", "grid"])
+@pytest.mark.parametrize("mode", ["gates", "line", "grid"])
 @pytest.mark.parametrize("track", ["seven", "ring", "eight", "long", "generated"])
-def test_a_drone_starts_clear_of_everything_and_facing_the_next_gate(track, starts):
-    task = Racing(track=track, starts=starts, start_turn=0.0, start_tilt=0.0)
+def test_a_drone_starts_clear_of_everything_and_facing_the_next_gate(track, mode):
+    task = Racing(track=track, start=Start(mode, yaw=0.0, tilt=0.0))
     states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(0, w))))(jnp.arange(512))
     still = jax.jit(jax.vmap(lambda s: task.judge(s, s.body)))(states)
     assert not bool(still.ended.any())
@@ -213,8 +214,8 @@ def test_a_race_restarts_when_the_last_drone_has_ended():
     assert int(step(replace(waiting, terminated=jnp.array([True, True]))).step) == 0
 
 
-def test_the_original_observation_is_the_twenty_numbers():
-    task = Racing(observation="original")
+def test_the_observation_of_isaac_drone_racer_is_its_twenty_numbers():
+    task = Racing(observation="isaac_drone_racer")
     state = started(task)
     seen = np.asarray(task.observe(state))
     assert seen.shape == (20,)
@@ -224,31 +225,37 @@ def test_the_original_observation_is_the_twenty_numbers():
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"),
-    [("vary_mass", 0.2), ("vary_inertia", 0.2), ("vary_thrust", 0.2), ("vary_lag", 0.3), ("vary_drag", 0.5)],
+    ("setting", "drawn", "value"),
+    [
+        ("mass", "mass", 0.2),
+        ("inertia", "inertia", 0.2),
+        ("thrust", "thrust", 0.2),
+        ("motor_lag", "lag", 0.3),
+        ("drag", "drag", 0.5),
+    ],
 )
-def test_variation_is_drawn_for_every_world_within_its_range(setting, value):
-    task = Racing(**{setting: value})
+def test_randomization_is_drawn_for_every_world_within_its_range(setting, drawn, value):
+    task = Racing(randomize=Randomization(**{setting: value}))
     states = jax.jit(jax.vmap(lambda w: task.reset(Rng.from_seed(0, w))))(jnp.arange(2000))
-    factor = np.asarray(getattr(states.world.variation, setting.removeprefix("vary_")))
+    factor = np.asarray(getattr(states.world.randomization, drawn))
     assert factor.min() >= 1 - value
     assert factor.max() <= 1 + value
     assert np.std(factor) == pytest.approx(value / np.sqrt(3), rel=0.05)
 
 
 def test_a_delayed_action_arrives_late():
-    task = Racing(delay=2)
+    task = Racing(randomize=Randomization(max_action_delay=2))
     state = started(task)
-    state = replace(state, world=replace(state.world, delay=jnp.int32(2)))
-    sticks = []
+    state = replace(state, world=replace(state.world, action_delay=jnp.int32(2)))
+    commands = []
     for k in range(4):
-        state, stick = task.command(state, jnp.full(4, 0.1 * (k + 1)))
-        sticks.append(float(stick.a))
-    assert sticks == pytest.approx([0.0, 0.0, 0.1, 0.2])
+        state, command = task.command(state, jnp.full(4, 0.1 * (k + 1)))
+        commands.append(float(command.parts[0]))
+    assert commands == pytest.approx([0.0, 0.0, 0.1, 0.2])
 
 
 def test_gusts_have_the_strength_they_are_given():
-    task = Racing(gust=2.0, gust_time=0.1)
+    task = Racing(randomize=Randomization(gust_std=2.0, gust_time_constant=0.1))
     states = jax.vmap(lambda w: task.reset(Rng.from_seed(0, w)))(jnp.arange(4000))
     step = jax.jit(jax.vmap(lambda s: task.command(s, jnp.zeros(4))[0]))
     for _ in range(60):
@@ -257,16 +264,24 @@ def test_gusts_have_the_strength_they_are_given():
 
 
 @pytest.mark.parametrize("space", ["discrete", "multidiscrete"])
-def test_discrete_actions_reach_every_corner_of_the_stick(space):
-    task = Racing(space=space, choices=3)
+def test_discrete_actions_reach_every_corner_of_the_command(space):
+    task = Racing(action_space=space, action_levels=3)
     if space == "discrete":
         actions = jnp.arange(81)
     else:
         actions = jnp.stack(jnp.meshgrid(*[jnp.arange(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
-    sticks = jax.vmap(task.stick)(actions)
-    rows = {tuple(round(float(p[i]), 3) for p in sticks.parts) for i in range(81)}
+    commands = jax.vmap(task.decode_action)(actions)
+    rows = {tuple(round(float(p[i]), 3) for p in commands.parts) for i in range(81)}
     assert len(rows) == 81
     assert {x for row in rows for x in row} == {-1.0, 0.0, 1.0}
+
+
+def test_the_first_component_of_a_discrete_action_is_the_most_significant_digit():
+    one, several = (Racing(action_space=space, action_levels=3) for space in ("discrete", "multidiscrete"))
+    digits = jnp.stack(jnp.meshgrid(*[jnp.arange(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
+    numbered, chosen = jax.vmap(one.decode_action)(jnp.arange(81)), jax.vmap(several.decode_action)(digits)
+    for a, b in zip(numbered.parts, chosen.parts, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(
@@ -276,8 +291,8 @@ def test_discrete_actions_reach_every_corner_of_the_stick(space):
         ({"vehicle": "racr"}, "did you mean 'racer'"),
         ({"physics_rate": 410}, "not a whole multiple"),
         ({"agents": 0}, "1 to 64 drones"),
-        ({"choices": 1}, "at least 2 levels"),
-        ({"vary_mass": 1.5}, "between 0 and 1"),
+        ({"action_levels": 1}, "action_levels must be at least 2"),
+        ({"control_mode": "body_rate"}, "did you mean 'body_rates'"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_words(settings, words):
@@ -285,17 +300,29 @@ def test_a_wrong_setting_is_refused_in_words(settings, words):
         Racing(**settings)
 
 
-NOTHING_PAYS = {
-    f"{part}_reward": 0.0 for part in ("progress", "gate", "aside", "miss", "crash", "look", "rates", "smooth")
-}
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"mass": 1.5}, "between 0 and 1"),
+        ({"max_action_delay": -1}, "max_action_delay"),
+        ({"gust_time_constant": 0.0}, "gust_time_constant is positive"),
+    ],
+)
+def test_a_wrong_randomization_is_refused_in_words(settings, words):
+    with pytest.raises(ValueError, match=words):
+        Randomization(**settings)
 
 
-def paying(**rewards):
-    return Racing(**(NOTHING_PAYS | rewards))
+NOTHING_PAYS = RaceReward(**{part.name: 0.0 for part in fields(RaceReward)})
+
+
+def paying(agents=1, randomize=Randomization(), **rewards):
+    """A race in which only these parts of the reward are not zero."""
+    return Racing(agents=agents, randomize=randomize, reward=replace(NOTHING_PAYS, **rewards))
 
 
 def test_a_gate_pays_less_the_farther_from_its_middle_it_is_passed():
-    task = paying(gate_reward=4.0, aside_reward=1.5)
+    task = paying(gate=4.0, gate_offset=1.5)
     room = OPENING / 2 - task.quadrotor.radius
     for share in (0.0, 0.5, 0.9):
         state = through(task, towards(started(task), 1), 1, aside=share * room)
@@ -303,23 +330,23 @@ def test_a_gate_pays_less_the_farther_from_its_middle_it_is_passed():
 
 
 def test_a_miss_costs_what_it_is_set_to():
-    task = paying(miss_reward=-4.0, crash_reward=-5.0)
+    task = paying(miss=-4.0, crash=-5.0)
     assert float(through(task, towards(started(task), 1), 1, aside=2.0).reward) == -4.0
     assert float(through(task, towards(started(task), 1), 1, aside=OPENING / 2).reward) == -5.0
 
 
 def test_turning_costs_by_the_square_of_its_rate():
-    task = paying(rates_reward=-0.1)
+    task = paying(body_rates=-0.1)
     state = placed(towards(started(task), 1), 5.0, 2.5, 2.0)
     body = replace(state.body, rates=Vec3(*map(jnp.float32, (1.0, -2.0, 3.0))))
     assert float(jax.jit(task.judge)(state, body).reward) == pytest.approx(-1.4, abs=1e-5)
 
 
-def test_a_change_of_the_stick_costs_by_its_square():
-    task = Racing(**(NOTHING_PAYS | {"smooth_reward": -0.5}), delay=1)
+def test_a_change_of_the_command_costs_by_its_square():
+    task = paying(action_rate=-0.5, randomize=Randomization(max_action_delay=1))
     state = placed(towards(started(task), 1), 5.0, 2.5, 2.0)
-    sticks = (jnp.array([0.5, 0.0, 0.2, 0.0]), jnp.array([-0.5, 0.0, 0.2, 0.4]))
-    for action in sticks:
+    actions = (jnp.array([0.5, 0.0, 0.2, 0.0]), jnp.array([-0.5, 0.0, 0.2, 0.4]))
+    for action in actions:
         state, _ = task.command(state, action)
     assert float(jax.jit(task.judge)(state, state.body).reward) == pytest.approx(-0.5 * (1.0 + 0.16), abs=1e-5)
 
@@ -327,14 +354,14 @@ def test_a_change_of_the_stick_costs_by_its_square():
 def test_a_drone_too_far_from_its_gate_has_ended_without_a_crash():
     gate = seven.fixed[1].center
     for away, over in ((0.99, False), (1.01, True)):
-        x = gate.x + away * ENV.too_far
+        x = gate.x + away * ENV.max_gate_distance
         state = judged(ENV, placed(towards(started(), 1), x, gate.y, gate.z), x, gate.y, gate.z)
         assert bool(state.terminated) is over
         assert not bool(state.progress.crashed) and not bool(state.progress.missed)
 
 
 def test_a_gate_passed_on_the_way_into_the_ground_does_not_count():
-    task, gate = paying(gate_reward=4.0, crash_reward=-5.0), seven.fixed[1]
+    task, gate = paying(gate=4.0, crash=-5.0), seven.fixed[1]
     state = placed(towards(started(task), 1), gate.center.x - 0.01, gate.center.y, 0.55)
     state = judged(task, state, gate.center.x + 0.3, gate.center.y, 0.01)
     assert bool(state.progress.crashed) and not bool(state.progress.missed)
@@ -353,7 +380,7 @@ def test_the_best_lap_is_the_fastest_but_for_the_first():
 
 
 def test_two_drones_that_meet_in_the_ground_pay_for_one_crash_each():
-    task = Racing(**(NOTHING_PAYS | {"crash_reward": -5.0}), agents=2)
+    task = paying(crash=-5.0, agents=2)
     state = started(task)
     position = Vec3(jnp.array([5.0, 5.1]), jnp.array([2.0, 2.0]), jnp.array([0.01, 0.01]))
     after = jax.jit(task.judge)(state, replace(state.body, position=position))
@@ -366,26 +393,26 @@ def test_a_crash_in_the_last_moment_terminates_and_does_not_truncate():
     assert bool(state.terminated) and not bool(state.truncated)
 
 
-def test_the_score_is_the_sum_of_rewards_until_the_end():
-    task = Racing(**(NOTHING_PAYS | {"rates_reward": -1.0}), agents=2)
+def test_the_return_is_the_sum_of_rewards_until_the_end():
+    task = paying(body_rates=-1.0, agents=2)
     state = started(task)
     ones = jnp.ones(2)
     position = Vec3(jnp.array([5.0, 9.0]), 2.0 * ones, 2.0 * ones)
     body = replace(state.body, position=position, rates=Vec3(ones, 0.0 * ones, 0.0 * ones))
     judge = jax.jit(task.judge)
     state = judge(judge(replace(state, body=body), body), body)
-    assert state.progress.score.tolist() == [-2.0, -2.0]
+    assert state.progress.episode_return.tolist() == [-2.0, -2.0]
     state = judge(replace(state, terminated=jnp.array([True, False])), body)
-    assert state.progress.score.tolist() == [-2.0, -3.0]
+    assert state.progress.episode_return.tolist() == [-2.0, -3.0]
 
 
 def test_sensor_noise_is_drawn_anew_every_step_in_still_air_too():
-    task = Racing(position_noise=0.1, velocity_noise=0.1, attitude_noise=0.1, rates_noise=0.1)
+    task = Racing(sensor_noise=SensorNoise(position=0.1, velocity=0.1, attitude=0.1, body_rates=0.1))
     state, errors = started(task), []
-    step, blur = jax.jit(task.step), jax.jit(task._blurred)
+    step, measure = jax.jit(task.step), jax.jit(task.sensor_noise.measure)
     for _ in range(20):
         state = step(state, jnp.zeros(4))
-        seen = blur(state.body, state.rng)
+        seen = measure(state.body, state.rng.fork(0x0B5E))
         errors.append([*(seen.position - state.body.position).parts, *(seen.rates - state.body.rates).parts])
     errors = np.array(errors)
     assert np.unique(errors, axis=0).shape[0] == 20
@@ -394,7 +421,8 @@ def test_sensor_noise_is_drawn_anew_every_step_in_still_air_too():
 
 @pytest.mark.parametrize("delay", [0, 2])
 def test_a_change_of_action_costs_its_square_whatever_the_delay(delay):
-    plain, smooth = (replace(Racing(delay=delay), smooth_reward=price) for price in (0.0, -0.5))
+    delayed = Racing(randomize=Randomization(max_action_delay=delay))
+    plain, smooth = (replace(delayed, reward=RaceReward(action_rate=price)) for price in (0.0, -0.5))
     first, second = jnp.array([0.1, 0.2, 0.3, 0.4]), jnp.array([0.4, 0.2, -0.3, 0.4])
     costs = []
     for task in (plain, smooth):
@@ -406,11 +434,11 @@ def test_a_change_of_action_costs_its_square_whatever_the_delay(delay):
 @pytest.mark.parametrize(("limit", "tells"), [(7.9, True), (3.0, False)])
 @pytest.mark.parametrize("crashed", [True, False])
 def test_an_attempt_counts_by_the_time_it_was_given_and_not_by_how_it_ended(limit, tells, crashed):
-    task = Racing(practice_limit=8.0)
+    task = Racing(train_time_limit=8.0)
     state = started(task)
     state = replace(
         state,
-        world=replace(state.world, limit=jnp.float32(limit)),
+        world=replace(state.world, time_limit=jnp.float32(limit)),
         terminated=jnp.bool_(crashed),
         truncated=jnp.bool_(not crashed),
         progress=replace(state.progress, crashed=jnp.bool_(crashed)),

@@ -244,6 +244,11 @@ def heading(direction: Vec3) -> Quat:
     return Quat(w, 0.0 * w, 0.0 * w, jnp.where(direction.y < 0.0, -z, z))
 
 
+def wrap_angle(angle: Scalar) -> Scalar:
+    """The same angle between −π and π."""
+    return angle - 2.0 * jnp.pi * jnp.round(angle * (0.5 / jnp.pi))
+
+
 def angle_of(cosine: Scalar) -> Scalar:
     """The angle of a cosine, within 7e-5 rad, by a polynomial that vectorises (Abramowitz and Stegun 4.4.45)."""
     x = jnp.abs(cosine)

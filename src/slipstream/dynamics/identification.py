@@ -12,7 +12,7 @@ from ..core.geometry import Quat, Vec2, Vec3
 from .control_modes import FittedParameters, RateControl
 from .quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState, Rotors
 from .recording import Recording
-from .velocity_drone import VelocityDrone, VelocityDroneState, drawn_to
+from .velocity_drone import VelocityDrone, VelocityDroneState, step_velocity
 
 CommandKind = Literal["body_rates", "velocity"]
 
@@ -21,20 +21,20 @@ class FitModel(Protocol):
     """A fast model whose parameters are to be found."""
 
     command: ClassVar[CommandKind]
-    """What is commanded in flights it is fitted to."""
+    """Kind of command in the flights that it is fitted to."""
     shot: ClassVar[float]
-    """Seconds of a shot: the stretch of flight that is predicted from one fitted start."""
+    """Seconds of a shot (multiple shooting): the interval that is simulated from one fitted initial state."""
     max_seconds: ClassVar[float]
-    """Longest useful flight."""
+    """Longest useful flight, s."""
     cruises: ClassVar[bool]
-    """Whether it also needs the plant's top speeds, and whether a flight log can be fitted."""
+    """Whether the plant's largest speeds are measured too, and whether a flight log can be fitted."""
 
     @property
     def dt(self) -> float: ...
 
     @property
     def initial(self) -> dict[str, float]:
-        """Where the search begins."""
+        """Parameters at the start of the fit."""
         ...
 
     def nominal(self) -> dict[str, float]:
@@ -42,23 +42,23 @@ class FitModel(Protocol):
         ...
 
     def start(self, recording: Recording) -> Any:
-        """The model's state at every recorded moment, as far as it was recorded; axes: flights, moments."""
+        """The model's state at every recorded moment, zero where it was not recorded; axes: flights, moments."""
         ...
 
     def step(self, parameters: Mapping[str, Any], state: Any, command: Any) -> Any: ...
 
     def predicted(self, state: Any) -> Float[Array, "outputs"]:
-        """What is compared, each output divided by the error that matters."""
+        """The outputs that are compared, scaled so that errors in all of them weigh alike."""
         ...
 
     def measured(self, recording: Recording) -> np.ndarray:
-        """The same of a recording."""
+        """The same outputs of a recording; axes: flights, moments, outputs."""
         ...
 
 
 @dataclass(frozen=True)
 class VelocityModel:
-    """A drone that is commanded a velocity."""
+    """A drone that follows commands of velocity and yaw rate."""
 
     command: ClassVar[CommandKind] = "velocity"
     shot: ClassVar[float] = 6.0
@@ -69,9 +69,18 @@ class VelocityModel:
     @property
     def initial(self) -> dict[str, float]:
         return {
-            "lag": 0.5, "lean": 0.25, "onset": 0.08, "drag": 0.2, "surge": 0.1, "heave": 0.5, "trim": 0.2,
-            "acceleration": 6.0, "climb_lag": 0.3, "climb_acceleration": 4.0, "turn_lag": 0.2,
-        }  # fmt: skip
+            "velocity_time_constant": 0.5,
+            "tilt_time_constant": 0.25,
+            "tilt_onset_time": 0.08,
+            "drag": 0.2,
+            "tilt_thrust_gain": 0.1,
+            "tilt_lift_gain": 0.5,
+            "velocity_integral_gain": 0.2,
+            "max_acceleration": 6.0,
+            "climb_time_constant": 0.3,
+            "max_climb_acceleration": 4.0,
+            "yaw_time_constant": 0.2,
+        }
 
     def nominal(self) -> dict[str, float]:
         return {name: float(value) for name, value in asdict(VelocityDrone()).items()}
@@ -87,9 +96,9 @@ class VelocityModel:
         )  # fmt: skip
 
     def step(self, parameters: Mapping[str, Any], state: VelocityDroneState, command: Any) -> VelocityDroneState:
-        # A fitted drone is limited by its acceleration; the nominal one brings its own tilt.
-        drone = replace(VelocityDrone(), **({"tilt": 1.2} | dict(parameters)))
-        return drawn_to(state, Vec3(*command[:3]), command[3], drone, None, self.dt)
+        # A fitted drone is limited by its acceleration; the nominal one has a max_tilt of its own.
+        drone = replace(VelocityDrone(), **({"max_tilt": 1.2} | dict(parameters)))
+        return step_velocity(state, Vec3(*command[:3]), command[3], drone, None, self.dt)
 
     def predicted(self, state: VelocityDroneState) -> Float[Array, "4"]:
         return jnp.stack([*state.velocity.parts, state.yaw_rate])
@@ -108,7 +117,9 @@ class RateModel:
     cruises: ClassVar[bool] = False
     vehicle: Quadrotor
     dt: float = 0.01
+    """seconds of a command"""
     substeps: int = 4
+    """physics steps for each command"""
 
     @property
     def initial(self) -> dict[str, float]:
@@ -118,11 +129,16 @@ class RateModel:
         return self.initial
 
     def start(self, recording: Recording) -> QuadrotorState:
-        part = lambda kind, x: kind(*jnp.moveaxis(jnp.asarray(x), -1, 0))  # noqa: E731
+        def components(x: np.ndarray) -> Array:
+            return jnp.moveaxis(jnp.asarray(x), -1, 0)
+
         return QuadrotorState(
-            part(Vec3, recording.position), part(Quat, recording.attitude), part(Vec3, recording.velocity),
-            part(Vec3, recording.rates), part(Rotors, recording.rotors),
-        )  # fmt: skip
+            position=Vec3(*components(recording.position)),
+            attitude=Quat(*components(recording.attitude)),
+            velocity=Vec3(*components(recording.velocity)),
+            rates=Vec3(*components(recording.rates)),
+            rotors=Rotors(*components(recording.rotors)),
+        )
 
     def step(self, parameters: Mapping[str, Any], state: QuadrotorState, command: Any) -> QuadrotorState:
         factors = PhysicsRandomization(

@@ -1,263 +1,273 @@
-"""A drone that is told a velocity: no rotors and no autopilot, only how such a drone answers.
+"""A drone that follows velocity commands: no rotors and no autopilot, only the closed-loop response of such a drone.
 
-What PX4 makes of a velocity command, in a few numbers: a lag, limits on acceleration and tilt, and how much of the
-wind gets through. They stand in one struct, `VelocityDrone`, so that a fit to recorded flights can tune them by gradient.
+A few parameters describe the response of PX4's velocity controller: time constants, limits on acceleration and tilt,
+drag, and the effect of wind. They are the fields of `VelocityDrone`, so that a fit to recorded flights can find them by
+gradient descent.
 """
 
 from dataclasses import replace
 
 import jax.numpy as jnp
 
-from ..core.geometry import Quat, Scalar, Vec2, Vec3, sin_cos
+from ..core.geometry import Quat, Scalar, Vec2, Vec3, sin_cos, wrap_angle
 from ..core.struct import struct
 from .quadrotor import GRAVITY
+
+TILT_SUBSTEP = 0.05
+"""Longest integration step of a drone whose tilt takes time, s."""
 
 
 @struct
 class VelocityDrone:
-    """How a drone answers its commands. The defaults are a survey quadrotor of 6 kg.
+    """Parameters of the response to velocity commands. The defaults describe a survey quadrotor of 6 kg.
 
-    Plain numbers, as settings of a task; in a fit they are traced.
+    Plain numbers as settings of a task, traced values in a fit.
     """
 
-    speed: float = 12.0
-    """fastest, along the ground"""
-    climb: float = 5.0
-    """fastest, up"""
-    sink: float = 3.0
-    """fastest, down"""
-    turn: float = 1.0
-    """fastest, rad/s"""
-    lag: float = 0.45
-    """of the velocity along the ground, s"""
-    climb_lag: float = 0.3
-    turn_lag: float = 0.2
-    acceleration: float = 5.0
-    """largest, along the ground"""
-    climb_acceleration: float = 4.0
-    tilt: float = 0.6
-    """largest, rad"""
-    yielding: float = 0.15
-    """share of the wind's speed that the drone is carried along with, if it has no lean"""
-    lean: float = 0.0
-    """lag of leaning over, s; 0 is a drone that leans at once, which is cheaper"""
-    onset: float = 0.05
-    """lag before it begins to lean, s; this and the following only for a drone that leans"""
+    max_speed: float = 12.0
+    """largest horizontal speed, m/s"""
+    max_climb_rate: float = 5.0
+    """largest upward speed, m/s"""
+    max_sink_rate: float = 3.0
+    """largest downward speed, m/s"""
+    max_yaw_rate: float = 1.0
+    """largest yaw rate, rad/s"""
+    velocity_time_constant: float = 0.45
+    """time constant of the horizontal velocity, s"""
+    climb_time_constant: float = 0.3
+    """time constant of the vertical velocity, s"""
+    yaw_time_constant: float = 0.2
+    """time constant of the yaw rate, s"""
+    max_acceleration: float = 5.0
+    """largest horizontal acceleration, m/s²"""
+    max_climb_acceleration: float = 4.0
+    """largest vertical acceleration, m/s²"""
+    max_tilt: float = 0.6
+    """largest tilt, rad"""
+    wind_coupling: float = 0.15
+    """fraction of the wind speed that the drone drifts with; only if tilt_time_constant is 0"""
+    tilt_time_constant: float = 0.0
+    """time constant of the tilt, s; 0 is a drone that tilts at once, which is cheaper to simulate"""
+    tilt_onset_time: float = 0.05
+    """time constant of the tilt command, s; this and the settings below need a positive tilt_time_constant"""
     drag: float = 0.0
-    """deceleration for each m/s of speed through the air, 1/s"""
-    surge: float = 0.0
-    """how much more than asked is pushed when leaning at 45°"""
-    heave: float = 0.0
-    """share of the thrust meant for leaning that lifts the drone until it leans"""
-    trim: float = 0.0
-    """how fast a steady error is made good: share of the answer to it that is added every second"""
+    """deceleration per airspeed, 1/s"""
+    tilt_thrust_gain: float = 0.0
+    """relative excess of horizontal thrust at a tilt of 45°"""
+    tilt_lift_gain: float = 0.0
+    """fraction of the extra thrust commanded for a tilt that lifts the drone until it has tilted"""
+    velocity_integral_gain: float = 0.0
+    """integral gain of the velocity controller, relative to its proportional gain, 1/s"""
 
 
 @struct
 class VelocityDroneState:
-    """Where such a drone is and how it moves."""
+    """Position and motion of a velocity drone."""
 
     position: Vec3
     velocity: Vec3  # m/s, over the ground
     yaw: Scalar  # rad, counter-clockwise from east
     yaw_rate: Scalar
-    acceleration: Vec3  # of the last step: it is what the drone leans into
-    trim: Vec2  # acceleration that is kept against drag and wind
-    onset: Vec2  # acceleration that it begins to lean into
+    acceleration: Vec3  # of the last step; the tilt follows from it
+    integral: Vec2  # acceleration from the velocity controller's integrator, against drag and wind
+    tilt_command: Vec2  # horizontal acceleration that the tilt follows, after the onset lag
 
     @classmethod
     def at(cls, position: Vec3, yaw: Scalar) -> "VelocityDroneState":
-        """Hovering there."""
+        """A drone that hovers there."""
         zero = 0.0 * position.x
         still = Vec3(zero, zero, zero)
         return cls(position, still, yaw + zero, zero, still, Vec2(zero, zero), Vec2(zero, zero))
 
     @property
     def attitude(self) -> Quat:
-        """The thrust points against gravity and along the acceleration, the nose along the yaw."""
+        """The attitude whose thrust balances gravity and gives the acceleration, with the nose along the yaw."""
         sin, cos = sin_cos(self.yaw)
-        ahead = cos * self.acceleration.x + sin * self.acceleration.y
-        aside = cos * self.acceleration.y - sin * self.acceleration.x
+        forward = cos * self.acceleration.x + sin * self.acceleration.y
+        left = cos * self.acceleration.y - sin * self.acceleration.x
         lift = self.acceleration.z + GRAVITY
-        pitch = jnp.arctan2(ahead, lift)
-        roll = -jnp.arctan2(aside * jnp.cos(pitch), lift)
+        pitch = jnp.arctan2(forward, lift)
+        roll = -jnp.arctan2(left * jnp.cos(pitch), lift)
         return Quat.from_euler(roll, pitch, self.yaw)
 
 
 @struct
 class VelocityCommand:
-    """Each in [−1, 1]: velocity ahead, aside (left) and up, in the frame of the heading, and yaw rate."""
+    """Velocity in the frame of the heading and yaw rate, each in [−1, 1] as a fraction of its limit."""
 
-    ahead: Scalar
-    aside: Scalar
+    forward: Scalar
+    left: Scalar
     up: Scalar
-    turn: Scalar
+    yaw_rate: Scalar
 
     @property
     def parts(self) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-        return self.ahead, self.aside, self.up, self.turn
+        return self.forward, self.left, self.up, self.yaw_rate
 
 
-def limited(ahead: Scalar, aside: Scalar, most: Scalar) -> Scalar:
-    """The factor that brings a vector in the plane down to a length."""
-    square = ahead * ahead + aside * aside
-    return jnp.minimum(1.0, most / jnp.sqrt(jnp.maximum(square, 1e-12)))
+def limit_factor(x: Scalar, y: Scalar, max_length: Scalar) -> Scalar:
+    """The factor that shortens a vector in the plane to a largest length."""
+    square = x * x + y * y
+    return jnp.minimum(1.0, max_length / jnp.sqrt(jnp.maximum(square, 1e-12)))
 
 
-def followed(value: Scalar, target: Scalar, lag: Scalar, dt: float) -> Scalar:
-    """Exact solution over `dt` of  τ ẋ = x* − x,  whatever the step."""
-    return target + (value - target) * jnp.exp(-dt / lag)
+def first_order(value: Scalar, target: Scalar, time_constant: Scalar, dt: float) -> Scalar:
+    """Exact solution over `dt` of  τ ẋ = x* − x,  stable for any step."""
+    return target + (value - target) * jnp.exp(-dt / time_constant)
 
 
-def asked_for(yaw: Scalar, command: VelocityCommand, handling: VelocityDrone) -> Vec3:
+def target_velocity(yaw: Scalar, command: VelocityCommand, model: VelocityDrone) -> Vec3:
     """The velocity over the ground that a command asks of a drone with that heading."""
-    ahead, aside, up = (jnp.clip(x, -1.0, 1.0) for x in (command.ahead, command.aside, command.up))
-    # The corner of the square of commands is no faster than its sides.
-    shrink = limited(ahead, aside, 1.0) * handling.speed
+    forward, left, up = (jnp.clip(x, -1.0, 1.0) for x in (command.forward, command.left, command.up))
+    # A diagonal command is no faster than a straight one.
+    scale = limit_factor(forward, left, 1.0) * model.max_speed
     sin, cos = sin_cos(yaw)
     return Vec3(
-        (cos * ahead - sin * aside) * shrink,
-        (sin * ahead + cos * aside) * shrink,
-        jnp.where(up > 0.0, up * handling.climb, up * handling.sink),
+        (cos * forward - sin * left) * scale,
+        (sin * forward + cos * left) * scale,
+        jnp.where(up > 0.0, up * model.max_climb_rate, up * model.max_sink_rate),
     )
 
 
 def fly(
-    glide: VelocityDroneState, command: VelocityCommand, handling: VelocityDrone, wind: Vec3 | None, dt: float
+    drone: VelocityDroneState, command: VelocityCommand, model: VelocityDrone, wind: Vec3 | None, dt: float
 ) -> VelocityDroneState:
-    """The drone after `dt`."""
-    turn = jnp.clip(command.turn, -1.0, 1.0) * handling.turn
-    return drawn_to(glide, asked_for(glide.yaw, command, handling), turn, handling, wind, dt)
+    """The drone after `dt` under a command."""
+    yaw_rate = jnp.clip(command.yaw_rate, -1.0, 1.0) * model.max_yaw_rate
+    return step_velocity(drone, target_velocity(drone.yaw, command, model), yaw_rate, model, wind, dt)
 
 
-def drawn_to(
-    glide: VelocityDroneState, target: Vec3, turn: Scalar, handling: VelocityDrone, wind: Vec3 | None, dt: float
+def step_velocity(
+    drone: VelocityDroneState, target: Vec3, yaw_rate: Scalar, model: VelocityDrone, wind: Vec3 | None, dt: float
 ) -> VelocityDroneState:
-    """The drone after `dt` of being told a velocity over the ground and a yaw rate."""
-    yaw_rate = followed(glide.yaw_rate, turn, handling.turn_lag, dt)
-    glide = replace(glide, yaw=wrapped(glide.yaw + 0.5 * (glide.yaw_rate + yaw_rate) * dt), yaw_rate=yaw_rate)
-    if not leans(handling):
-        return step_simple(glide, target, handling, wind, dt)
-    steps = max(1, round(dt / 0.05))
+    """The drone after `dt` with setpoints of velocity over the ground and yaw rate."""
+    rate = first_order(drone.yaw_rate, yaw_rate, model.yaw_time_constant, dt)
+    drone = replace(drone, yaw=wrap_angle(drone.yaw + 0.5 * (drone.yaw_rate + rate) * dt), yaw_rate=rate)
+    if not has_tilt_dynamics(model):
+        return step_simple(drone, target, model, wind, dt)
+    steps = max(1, round(dt / TILT_SUBSTEP))
     for _ in range(steps):
-        glide = leaning(glide, target, handling, wind, dt / steps)
-    return glide
+        drone = step_tilting(drone, target, model, wind, dt / steps)
+    return drone
 
 
-def leans(handling: VelocityDrone) -> bool:
-    """Whether leaning takes time; in a fit, where numbers are traced, it does."""
-    return not isinstance(handling.lean, float | int) or handling.lean > 0.0
+def has_tilt_dynamics(model: VelocityDrone) -> bool:
+    """Whether tilting takes time; in a fit, where parameters are traced, it does."""
+    return not isinstance(model.tilt_time_constant, float | int) or model.tilt_time_constant > 0.0
 
 
 def step_simple(
-    glide: VelocityDroneState, target: Vec3, handling: VelocityDrone, wind: Vec3 | None, dt: float
+    drone: VelocityDroneState, target: Vec3, model: VelocityDrone, wind: Vec3 | None, dt: float
 ) -> VelocityDroneState:
-    """After `dt`, drawn to a velocity with a lag and limits."""
+    """The drone after `dt`, its velocity following the target with a time constant and limits."""
     if wind is not None:
-        target = target + wind * handling.yielding
+        target = target + wind * model.wind_coupling
     wanted = Vec3(
-        followed(glide.velocity.x, target.x, handling.lag, dt),
-        followed(glide.velocity.y, target.y, handling.lag, dt),
-        followed(glide.velocity.z, target.z, handling.climb_lag, dt),
+        first_order(drone.velocity.x, target.x, model.velocity_time_constant, dt),
+        first_order(drone.velocity.y, target.y, model.velocity_time_constant, dt),
+        first_order(drone.velocity.z, target.z, model.climb_time_constant, dt),
     )
-    push = (wanted - glide.velocity) * (1.0 / dt)
-    lean = jnp.minimum(handling.acceleration, GRAVITY * jnp.tan(handling.tilt))
-    give = limited(push.x, push.y, lean)
-    push = Vec3(
-        push.x * give, push.y * give, jnp.clip(push.z, -handling.climb_acceleration, handling.climb_acceleration)
+    acceleration = (wanted - drone.velocity) * (1.0 / dt)
+    limit = jnp.minimum(model.max_acceleration, GRAVITY * jnp.tan(model.max_tilt))
+    factor = limit_factor(acceleration.x, acceleration.y, limit)
+    acceleration = Vec3(
+        acceleration.x * factor,
+        acceleration.y * factor,
+        jnp.clip(acceleration.z, -model.max_climb_acceleration, model.max_climb_acceleration),
     )
-    return moved(glide, push, push, dt)
+    return integrate(drone, acceleration, acceleration, dt)
 
 
-def leaning(
-    glide: VelocityDroneState, target: Vec3, handling: VelocityDrone, wind: Vec3 | None, dt: float
+def step_tilting(
+    drone: VelocityDroneState, target: Vec3, model: VelocityDrone, wind: Vec3 | None, dt: float
 ) -> VelocityDroneState:
-    """After a short `dt`, of a drone as velocity controllers fly it.
+    """The drone after a short `dt` under a PI velocity controller, with tilt dynamics and drag.
 
-    The error in velocity asks for an acceleration, the drone leans into it with a lag, drag takes part of it, and what
-    is missing for long is added: the loops of PX4 in five numbers.
+    The velocity error commands an acceleration, the tilt follows that with two lags, drag takes part of it, and the
+    integrator adds what stays missing.
     """
-    v, gain = glide.velocity, 1.0 / handling.lag
+    v, gain = drone.velocity, 1.0 / model.velocity_time_constant
     error = Vec2(target.x - v.x, target.y - v.y)
-    asked = error * gain + glide.trim
-    give = limited(asked.x, asked.y, jnp.minimum(handling.acceleration, GRAVITY * jnp.tan(handling.tilt)))
-    start, follow = (1.0 - jnp.exp(-dt / lag) for lag in (handling.onset, handling.lean))
-    onset = glide.onset + (asked * give - glide.onset) * start
-    # The lean is the body's: it is carried round as the body turns.
-    swing = glide.yaw_rate * dt
-    lean = Vec2(
-        glide.acceleration.x - swing * glide.acceleration.y, glide.acceleration.y + swing * glide.acceleration.x
-    )
-    lean = lean + ((glide.onset + onset) * 0.5 - lean) * follow
-    up = (followed(v.z, target.z, handling.climb_lag, dt) - v.z) * (1.0 / dt)
-    up = jnp.clip(up, -handling.climb_acceleration, handling.climb_acceleration)
-    # Thrust for a lean that is only asked for lifts the drone.
-    up = up + handling.heave * (onset.dot(onset) - lean.dot(lean)) * (1.0 / GRAVITY)
+    wanted = error * gain + drone.integral
+    factor = limit_factor(wanted.x, wanted.y, jnp.minimum(model.max_acceleration, GRAVITY * jnp.tan(model.max_tilt)))
+    onset, follow = (1.0 - jnp.exp(-dt / time) for time in (model.tilt_onset_time, model.tilt_time_constant))
+    tilt_command = drone.tilt_command + (wanted * factor - drone.tilt_command) * onset
+    # The tilt belongs to the body, so it rotates with the yaw.
+    turn = drone.yaw_rate * dt
+    tilt = Vec2(drone.acceleration.x - turn * drone.acceleration.y, drone.acceleration.y + turn * drone.acceleration.x)
+    tilt = tilt + ((drone.tilt_command + tilt_command) * 0.5 - tilt) * follow
+    up = (first_order(v.z, target.z, model.climb_time_constant, dt) - v.z) * (1.0 / dt)
+    up = jnp.clip(up, -model.max_climb_acceleration, model.max_climb_acceleration)
+    # Thrust rises with the commanded tilt: it lifts the drone until the drone has tilted.
+    up = up + model.tilt_lift_gain * (tilt_command.dot(tilt_command) - tilt.dot(tilt)) * (1.0 / GRAVITY)
     air = Vec2(v.x, v.y) if wind is None else Vec2(v.x - wind.x, v.y - wind.y)
-    # What pushes is the thrust, leant over: less while it sinks away. It goes with the square of the signal that is
-    # meant to hold the height, so leaning far pushes more than asked.
-    mean = Vec2(glide.acceleration.x + lean.x, glide.acceleration.y + lean.y) * 0.5
-    more = 1.0 + up * (1.0 / GRAVITY) + handling.surge * (mean.dot(mean) * (1.0 / GRAVITY**2))
-    push = mean * more - air * handling.drag
-    # What could not be given is not added up, and takes back what was; at a steady lean, too, a little is not given.
-    given = give * (1.0 - handling.surge * (mean.dot(mean) * (1.0 / GRAVITY**2)))
-    grown = glide.trim + (error * gain - asked * (2.0 * (1.0 - given))) * (handling.trim * dt)
-    return replace(moved(glide, Vec3(push.x, push.y, up), Vec3(lean.x, lean.y, up), dt), trim=grown, onset=onset)
+    # The horizontal force is the tilted thrust: less while the drone sinks. Thrust goes with the square of the signal
+    # that should hold the height, so a large tilt gives more than commanded.
+    mean = Vec2(drone.acceleration.x + tilt.x, drone.acceleration.y + tilt.y) * 0.5
+    thrust = 1.0 + up * (1.0 / GRAVITY) + model.tilt_thrust_gain * (mean.dot(mean) * (1.0 / GRAVITY**2))
+    push = mean * thrust - air * model.drag
+    # Anti-windup: what the limits cut off is not integrated; nor is a part of what a steady tilt gives too much.
+    given = factor * (1.0 - model.tilt_thrust_gain * (mean.dot(mean) * (1.0 / GRAVITY**2)))
+    integral = drone.integral + (error * gain - wanted * (2.0 * (1.0 - given))) * (model.velocity_integral_gain * dt)
+    after = integrate(drone, Vec3(push.x, push.y, up), Vec3(tilt.x, tilt.y, up), dt)
+    return replace(after, integral=integral, tilt_command=tilt_command)
 
 
-def moved(glide: VelocityDroneState, push: Vec3, lean: Vec3, dt: float) -> VelocityDroneState:
-    """After `dt` at an acceleration. Half of the change acts over the step: exact while the acceleration stands."""
-    velocity = glide.velocity + push * dt
-    position = glide.position + (glide.velocity + velocity) * (0.5 * dt)
-    return replace(glide, position=position, velocity=velocity, acceleration=lean)
+def integrate(drone: VelocityDroneState, acceleration: Vec3, tilt: Vec3, dt: float) -> VelocityDroneState:
+    """The drone after `dt` at a constant acceleration (trapezoidal rule, exact in that case)."""
+    velocity = drone.velocity + acceleration * dt
+    position = drone.position + (drone.velocity + velocity) * (0.5 * dt)
+    return replace(drone, position=position, velocity=velocity, acceleration=tilt)
 
 
-def commanded(
-    glide: VelocityDroneState, velocity: Vec3, handling: VelocityDrone, wind: Vec3 | None, dt: float, turn: Scalar = 0.0
+def command_for_velocity(
+    drone: VelocityDroneState,
+    velocity: Vec3,
+    model: VelocityDrone,
+    wind: Vec3 | None,
+    dt: float,
+    yaw_rate: Scalar = 0.0,
 ) -> VelocityCommand:
     """The command after which a drone has that velocity in `dt`, or comes as near to it as it can.
 
-    A drone that leans cannot: it gets there in `dt` and twice its lags of leaning.
+    A drone with tilt dynamics needs `dt` plus twice the sum of its tilt lags.
     """
-    climb_lead = -1.0 / jnp.expm1(-dt / handling.climb_lag)
-    now = glide.velocity
+    climb_lead = -1.0 / jnp.expm1(-dt / model.climb_time_constant)
+    now = drone.velocity
     z = now.z + (velocity.z - now.z) * climb_lead
-    if leans(handling):
+    lag = model.velocity_time_constant
+    if has_tilt_dynamics(model):
         air = Vec2(now.x, now.y) if wind is None else Vec2(now.x - wind.x, now.y - wind.y)
-        soon = handling.lag / (dt + 2.0 * (handling.lean + handling.onset))
-        x = velocity.x + (velocity.x - now.x) * soon + (handling.drag * air.x - glide.trim.x) * handling.lag
-        y = velocity.y + (velocity.y - now.y) * soon + (handling.drag * air.y - glide.trim.y) * handling.lag
+        lead = lag / (dt + 2.0 * (model.tilt_time_constant + model.tilt_onset_time))
+        x = velocity.x + (velocity.x - now.x) * lead + (model.drag * air.x - drone.integral.x) * lag
+        y = velocity.y + (velocity.y - now.y) * lead + (model.drag * air.y - drone.integral.y) * lag
     else:
-        lead = -1.0 / jnp.expm1(-dt / handling.lag)
+        lead = -1.0 / jnp.expm1(-dt / lag)
         x, y = now.x + (velocity.x - now.x) * lead, now.y + (velocity.y - now.y) * lead
-    if wind is not None and not leans(handling):
-        x, y, z = x - wind.x * handling.yielding, y - wind.y * handling.yielding, z - wind.z * handling.yielding
-    sin, cos = sin_cos(glide.yaw)
-    share = 1.0 / handling.speed
+    if wind is not None and not has_tilt_dynamics(model):
+        share = model.wind_coupling
+        x, y, z = x - wind.x * share, y - wind.y * share, z - wind.z * share
+    sin, cos = sin_cos(drone.yaw)
+    scale = 1.0 / model.max_speed
     return VelocityCommand(
-        (cos * x + sin * y) * share,
-        (cos * y - sin * x) * share,
-        jnp.clip(z * jnp.where(z > 0.0, 1.0 / handling.climb, 1.0 / handling.sink), -1.0, 1.0),
-        turn,
+        (cos * x + sin * y) * scale,
+        (cos * y - sin * x) * scale,
+        jnp.clip(z * jnp.where(z > 0.0, 1.0 / model.max_climb_rate, 1.0 / model.max_sink_rate), -1.0, 1.0),
+        yaw_rate,
     )
-
-
-def wrapped(angle: Scalar) -> Scalar:
-    """The same direction between −π and π."""
-    return angle - 2.0 * jnp.pi * jnp.round(angle * (0.5 / jnp.pi))
 
 
 @struct
 class Gimbal:
-    """Which way a camera on a drone looks, relative to its heading; it stays level as the drone leans."""
+    """Direction of a stabilized camera relative to the drone's heading; it stays level as the drone tilts."""
 
     yaw: Scalar
     pitch: Scalar  # rad, positive looks down
 
-    def turned(self, yaw: Scalar, pitch: Scalar, rate: float, dt: float) -> "Gimbal":
-        """After `dt` at those shares of the largest `rate`, each in [−1, 1]."""
-        down = jnp.clip(self.pitch + jnp.clip(pitch, -1.0, 1.0) * (rate * dt), -jnp.pi / 6, jnp.pi / 2)
-        return Gimbal(wrapped(self.yaw + jnp.clip(yaw, -1.0, 1.0) * (rate * dt)), down)
+    def step(self, yaw: Scalar, pitch: Scalar, max_rate: float, dt: float) -> "Gimbal":
+        """The gimbal after `dt` at those fractions of the largest rate, each in [−1, 1]."""
+        down = jnp.clip(self.pitch + jnp.clip(pitch, -1.0, 1.0) * (max_rate * dt), -jnp.pi / 6, jnp.pi / 2)
+        return Gimbal(wrap_angle(self.yaw + jnp.clip(yaw, -1.0, 1.0) * (max_rate * dt)), down)
 
     def attitude(self, heading: Scalar) -> Quat:
         return Quat.from_euler(0.0, self.pitch, heading + self.yaw)

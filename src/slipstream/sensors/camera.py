@@ -1,38 +1,43 @@
-"""A camera for every agent: colour, depth and segmentation of convex shapes in one pass."""
+"""A camera for every agent: color, depth and segmentation of convex shapes in one pass."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, UInt8, UInt32
 
 from ..core.errors import require_choice
 from ..core.geometry import Quat, Scalar, Vec3
 from ..core.rng import gaussian, mix
 from ..core.struct import struct
-from .rays import KINDS, Kind, PackedWords, Rays, apart, lit, pack
-from .scene import GROUND, SKY, Ground, Light, Scene
+from .rays import KINDS, Kind, PackedPixels, Rays, illumination, nonzero, pack
+from .scene import GROUND, SKY, Color, Ground, Hulls, Light, Scene, Shapes
 
-STRIP = 8  # lines of a picture that are painted together on a CPU
+STRIP_ROWS = 8
+"""Rows of an image that are drawn together on a CPU."""
 Pixels = Float[Array, "h w"]
+Layout = tuple[jax.tree_util.PyTreeDef, list[np.dtype]]
+"""How to read a row of a table: the structure of a prepared shape, and the types of its leaves."""
+T = TypeVar("T")
 
 
 @struct
 class View:
-    """Where a camera is and where it looks: along its x axis, with z up in the picture."""
+    """The pose of a camera, which looks along its x axis with z up in the image."""
 
     position: Vec3
     attitude: Quat
-    field: Scalar  # horizontal field of view, rad
-    seed: UInt32[Array, ""]  # of the noise in the picture
+    horizontal_fov: Scalar  # rad
+    seed: UInt32[Array, ""]  # of the pixel noise
 
 
 @struct
 class Frame:
-    """A picture: red, green, blue and label in the bytes of a word, and the depth along the view."""
+    """An image: red, green, blue and label in the bytes of a word, and the depth along the optical axis."""
 
     packed: UInt32[Array, "*b h w"]
     depth: Float[Array, "*b h w"]  # m; infinite where there is sky
@@ -57,12 +62,12 @@ class CameraSettings:
     kind: Literal["none", "rgb", "depth"] = "none"
     """no camera, color images, or depth images"""
     resolution: int = 80
-    """edge of the square image, pixels"""
+    """width and height of the square image, pixels"""
     interval: int = 4
-    """steps from one image to the next"""
+    """control steps from one image to the next"""
 
     def __post_init__(self) -> None:
-        require_choice("kind of camera", self.kind, ("none", "rgb", "depth"))
+        require_choice("camera kind", self.kind, ("none", "rgb", "depth"))
         if self.interval < 1 or self.resolution < 8:
             raise ValueError("a camera needs an interval of at least 1 and a resolution of at least 8")
 
@@ -78,14 +83,14 @@ class CameraSettings:
 
 @dataclass(frozen=True)
 class Camera:
-    """A pinhole camera of so many pixels."""
+    """A pinhole camera with an image of `width` times `height` pixels."""
 
     width: int = 80
     height: int = 80
 
     def __post_init__(self) -> None:
         if min(self.width, self.height) < 1:
-            raise ValueError("a picture has at least one pixel each way")
+            raise ValueError("the width and height of an image are at least one pixel")
 
     @property
     def pixels(self) -> int:
@@ -93,43 +98,43 @@ class Camera:
 
     def rays(self, view: View) -> Rays:
         axes = view.attitude.axes
-        reach = jnp.tan(view.field * 0.5)
+        reach = jnp.tan(view.horizontal_fov * 0.5)
         return Rays(view.position, axes.forward, axes.left * -reach, axes.up * (reach * (self.height / self.width)))
 
     def grid(self) -> tuple[Float[Array, "1 w"], Float[Array, "h 1"]]:
-        """u and v of the pixels' centres, from the upper left."""
+        """u and v of the pixels' centers, from the upper left."""
         u = (jnp.arange(self.width, dtype=jnp.float32) + 0.5) * (2.0 / self.width) - 1.0
         v = 1.0 - (jnp.arange(self.height, dtype=jnp.float32) + 0.5) * (2.0 / self.height)
         return u[None, :], v[:, None]
 
     def render(self, scene: Scene, view: View) -> Frame:
-        """The picture of one camera in one world; mapped over cameras and worlds, all in one pass."""
+        """The image of one camera in one world. Under `vmap`, all cameras and worlds are rendered in one pass."""
         scenes = jax.tree.map(lambda x: jnp.asarray(x)[None], scene)
         views = jax.tree.map(lambda x: jnp.asarray(x)[None, None], view)
-        return jax.tree.map(lambda x: x[0, 0], renderer(self)(scenes, views))
+        return jax.tree.map(lambda x: x[0, 0], batched_renderer(self)(scenes, views))
 
-    def image(self, scene: Scene, view: View) -> Frame:
-        """The same for one camera alone: strip after strip, and in each shape after shape that may be in it."""
+    def render_alone(self, scene: Scene, view: View) -> Frame:
+        """The image of one camera, strip by strip; each strip draws only the shapes that may be in it."""
         rays = self.rays(view)
         u, v = self.grid()
         groups = [
-            Group.of(kind, getattr(scene, name), scene.light, rays)
+            ShapeGroup.prepare(kind, getattr(scene, name), scene.light, rays)
             for name, kind in KINDS.items()
             if getattr(scene, name)
         ]
-        # A strip and what is computed for it stay in the nearest cache.
-        rows = STRIP if jax.default_backend() == "cpu" else self.height
+        # A strip and its intermediate results stay in the L1 cache.
+        rows = STRIP_ROWS if jax.default_backend() == "cpu" else self.height
         strips = -(-self.height // rows)
-        lines = jnp.pad(v[:, 0], (0, strips * rows - self.height), mode="edge").reshape(strips, rows, 1)
+        v_strips = jnp.pad(v[:, 0], (0, strips * rows - self.height), mode="edge").reshape(strips, rows, 1)
 
-        def strip(v: Array) -> tuple[Array, Array]:
-            s, word = backdrop(scene, rays, u, v)
+        def draw_strip(v: Array) -> tuple[Array, Array]:
+            s, packed = draw_background(scene, rays, u, v)
             for group in groups:
-                s, word = group.painted(u, v, s, word)
-            return s, word
+                s, packed = group.draw(u, v, s, packed)
+            return s, packed
 
-        s, word = (x.reshape(strips * rows, self.width)[: self.height] for x in jax.lax.map(strip, lines))
-        return finish(scene, view, s, word)
+        s, packed = (x.reshape(strips * rows, self.width)[: self.height] for x in jax.lax.map(draw_strip, v_strips))
+        return add_haze(scene, view, s, packed)
 
 
 SIZES = {
@@ -142,114 +147,119 @@ SIZES = {
 
 
 @lru_cache
-def renderer(camera: Camera) -> Callable[[Scene, View], Frame]:
-    """All cameras of all worlds: scenes have an axis of worlds, views and frames axes of worlds and cameras.
+def batched_renderer(camera: Camera) -> Callable[[Scene, View], Frame]:
+    """The renderer of all cameras of all worlds: scenes have a worlds axis, views and frames worlds and cameras axes.
 
-    On a CPU they are rendered one after the other, each passing over the shapes it sees: mapped by `vmap`, every
-    camera would wait for the one that sees most. Whatever `vmap` stands outside only makes these axes longer.
+    On a CPU the cameras are rendered one after another, each looping over the shapes it sees: under `vmap`, every
+    camera would wait for the one that sees most. A `vmap` around the renderer only makes these axes longer.
     """
 
     @jax.custom_batching.custom_vmap
-    def many(scenes: Scene, views: View) -> Frame:
-        worlds, cameras = views.field.shape
+    def render(scenes: Scene, views: View) -> Frame:
+        worlds, cameras = jnp.shape(views.horizontal_fov)
         if jax.default_backend() != "cpu":
-            return jax.vmap(jax.vmap(camera.image, in_axes=(None, 0)))(scenes, views)
+            return jax.vmap(jax.vmap(camera.render_alone, in_axes=(None, 0)))(scenes, views)
 
-        def one(index: Array) -> Frame:
+        def render_index(index: Array) -> Frame:
             scene = jax.tree.map(lambda x: x[index // cameras], scenes)
             view = jax.tree.map(lambda x: x[index // cameras, index % cameras], views)
-            return camera.image(scene, view)
+            return camera.render_alone(scene, view)
 
-        frames = jax.lax.map(one, jnp.arange(worlds * cameras))
+        frames = jax.lax.map(render_index, jnp.arange(worlds * cameras))
         return jax.tree.map(lambda x: x.reshape(worlds, cameras, *x.shape[1:]), frames)
 
-    @many.def_vmap
-    def longer(size: int, batched: Any, scenes: Scene, views: View) -> tuple[Frame, Any]:
-        def along(mapped: Any, tree: Any) -> Any:
+    @render.def_vmap
+    def render_mapped(size: int, batched: Any, scenes: Scene, views: View) -> tuple[Frame, Any]:
+        def broadcast(mapped: T, tree: T) -> T:
             return jax.tree.map(lambda b, x: x if b else jnp.broadcast_to(x, (size, *x.shape)), mapped, tree)
 
         mapped_scenes, mapped_views = batched
-        views = along(mapped_views, views)
-        _, worlds, cameras = views.field.shape
+        views = broadcast(mapped_views, views)
+        _, worlds, cameras = jnp.shape(views.horizontal_fov)
         if any(jax.tree.leaves(mapped_scenes)):
-            join = jax.tree.map(lambda x: x.reshape(size * worlds, *x.shape[2:]), (along(mapped_scenes, scenes), views))
-            frames = many(*join)
+            longer = jax.tree.map(
+                lambda x: x.reshape(size * worlds, *x.shape[2:]), (broadcast(mapped_scenes, scenes), views)
+            )
+            frames = render(*longer)
             frames = jax.tree.map(lambda x: x.reshape(size, worlds, *x.shape[1:]), frames)
         else:
-            side = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(worlds, size * cameras, *x.shape[3:]), views)
-            frames = many(scenes, side)
+            wider = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(worlds, size * cameras, *x.shape[3:]), views)
+            frames = render(scenes, wider)
             frames = jax.tree.map(lambda x: jnp.moveaxis(x.reshape(worlds, size, cameras, *x.shape[2:]), 1, 0), frames)
         return frames, jax.tree.map(lambda _: True, frames)
 
-    return many
+    return render
 
 
 @dataclass(frozen=True)
-class Group:
-    """The shapes of one kind, ready to be painted by one camera."""
+class ShapeGroup:
+    """The shapes of one kind, prepared for one camera."""
 
-    kind: Kind
-    table: Array
-    layout: tuple[Any, list[Any]]
-    ahead: Array  # which may be in the picture at all
-    low: Array  # the lowest v each may reach
-    high: Array
+    kind: Kind[Any, Any]
+    table: Array  # one row a shape
+    layout: Layout
+    visible: Array  # which shapes may be in the image
+    v_low: Array  # bounds of v for each shape
+    v_high: Array
 
     @classmethod
-    def of(cls, kind: Kind, some: Any, light: Light, rays: Rays) -> "Group":
-        table, layout = packed_rows(kind.prepare(some, light, rays))
-        return cls(kind, table, layout, *in_view(some.position, kind.reach(some), rays))
+    def prepare(cls, kind: Kind[Any, Any], shapes: Shapes | Hulls, light: Light, rays: Rays) -> "ShapeGroup":
+        table, layout = pack_rows(kind.prepare(shapes, light, rays))
+        return cls(kind, table, layout, *visible_range(shapes.position, kind.bounding_radius(shapes), rays))
 
-    def painted(self, u: Array, v: Array, s: Pixels, word: PackedWords) -> tuple[Pixels, PackedWords]:
-        """The strip with those shapes in it that are in view."""
-        visible = self.ahead & (self.low <= v[0, 0]) & (self.high >= v[-1, 0])
+    def draw(self, u: Array, v: Array, s: Pixels, packed: PackedPixels) -> tuple[Pixels, PackedPixels]:
+        """The strip with the shapes of this group drawn into it."""
+        visible = self.visible & (self.v_low <= v[0, 0]) & (self.v_high >= v[-1, 0])
         for first in range(0, visible.shape[0], 32):
             flags = visible[first : first + 32]
             bits = flags.astype(jnp.uint32) << jnp.arange(flags.shape[0], dtype=jnp.uint32)
 
-            def step(carry: tuple[Array, Pixels, PackedWords], first: int = first) -> tuple[Array, Pixels, PackedWords]:
-                mask, s, word = carry
+            def step(
+                carry: tuple[Array, Pixels, PackedPixels], first: int = first
+            ) -> tuple[Array, Pixels, PackedPixels]:
+                mask, s, packed = carry
                 lowest = jax.lax.population_count((mask & (~mask + 1)) - 1).astype(jnp.int32)
                 row = jax.lax.dynamic_index_in_dim(self.table, first + lowest, keepdims=False)
-                near, color = self.kind.hit(unpacked_row(row, self.layout), u, v)
+                near, color = self.kind.intersect(unpack_row(row, self.layout), u, v)
                 nearer = near > s
-                return mask & (mask - 1), jnp.where(nearer, near, s), jnp.where(nearer, color, word)
+                return mask & (mask - 1), jnp.where(nearer, near, s), jnp.where(nearer, color, packed)
 
             mask = jnp.sum(bits, dtype=jnp.uint32)
-            _, s, word = jax.lax.while_loop(lambda carry: carry[0] != 0, step, (mask, s, word))
-        return s, word
+            _, s, packed = jax.lax.while_loop(lambda carry: carry[0] != 0, step, (mask, s, packed))
+        return s, packed
 
 
-def packed_rows(tree: Any) -> tuple[Array, tuple[Any, list[Any]]]:
-    """A table with a row a shape, all as 32-bit words, so that one slice fetches a shape."""
+def pack_rows(tree: Any) -> tuple[Array, Layout]:
+    """A table of 32-bit words with one row a shape, so that one slice fetches a shape."""
     leaves, structure = jax.tree.flatten(tree)
     words = [jax.lax.bitcast_convert_type(leaf, jnp.int32) for leaf in leaves]
     return jnp.stack(jax.lax.optimization_barrier(words), axis=1), (structure, [leaf.dtype for leaf in leaves])
 
 
-def unpacked_row(row: Array, shape: tuple[Any, list[Any]]) -> Any:
-    structure, kinds = shape
-    leaves = [jax.lax.bitcast_convert_type(row[i], kind) for i, kind in enumerate(kinds)]
+def unpack_row(row: Array, layout: Layout) -> Any:
+    """The prepared shape in a row of a table."""
+    structure, dtypes = layout
+    leaves = [jax.lax.bitcast_convert_type(row[i], dtype) for i, dtype in enumerate(dtypes)]
     return jax.tree.unflatten(structure, leaves)
 
 
-def in_view(center: Vec3, reach: Scalar, rays: Rays) -> tuple[Array, Array, Array]:
-    """Which balls may be in the picture, and between which v."""
+def visible_range(center: Vec3, radius: Scalar, rays: Rays) -> tuple[Array, Array, Array]:
+    """Which spheres may be in the image, and the lowest and highest v of each."""
     offset = center - rays.origin
     ahead = offset.dot(rays.forward)
     square = rays.right.dot(rays.right)
     # Not behind, and not beyond the left or right side.
-    slack = reach * jnp.sqrt(square * (1.0 + square))
-    visible = (ahead > -reach) & (jnp.abs(offset.dot(rays.right)) - ahead * square <= slack)
+    slack = radius * jnp.sqrt(square * (1.0 + square))
+    visible = jnp.asarray((ahead > -radius) & (jnp.abs(offset.dot(rays.right)) - ahead * square <= slack))
     # The tangents from the camera to a circle in the plane of forward and up.
     length = jnp.sqrt(rays.up.dot(rays.up))
     height = offset.dot(rays.up) / length
-    room = ahead * ahead + height * height - reach * reach
-    below = ahead * ahead - reach * reach
-    spread = reach * jnp.sqrt(jnp.maximum(room, 0.0))
-    clear = (ahead > reach) & (room > 0.0)
+    tangent_square = ahead * ahead + height * height - radius * radius
+    below = ahead * ahead - radius * radius
+    spread = radius * jnp.sqrt(jnp.maximum(tangent_square, 0.0))
+    clear = (ahead > radius) & (tangent_square > 0.0)
     scale = 1.0 / (jnp.where(clear, below, 1.0) * length)
-    # A hair wider than it is: no pixel may be lost to rounding.
+    # Slightly wider than exact: no pixel may be lost to rounding.
     low = jnp.where(clear, (ahead * height - spread) * scale - 1e-4, -2.0)
     high = jnp.where(clear, (ahead * height + spread) * scale + 1e-4, 2.0)
     return visible, low, high
@@ -258,46 +268,44 @@ def in_view(center: Vec3, reach: Scalar, rays: Rays) -> tuple[Array, Array, Arra
 # Before and after the shapes
 
 
-def backdrop(scene: Scene, rays: Rays, u: Array, v: Array) -> tuple[Pixels, PackedWords]:
+def draw_background(scene: Scene, rays: Rays, u: Array, v: Array) -> tuple[Pixels, PackedPixels]:
     """Ground and sky."""
-    up = rays.along(Vec3(0.0, 0.0, 1.0)).at(u, v)
+    up = rays.component(Vec3(0.0, 0.0, 1.0)).at(u, v)
     length = jnp.sqrt(1.0 + rays.right.dot(rays.right) * u * u + rays.up.dot(rays.up) * v * v)
-    rise = jnp.clip(up / length, 0.0, 1.0)
-    sky = [low + (high - low) * rise for low, high in zip(scene.horizon.parts, scene.zenith.parts, strict=True)]
+    sky = scene.horizon.blend(scene.zenith, jnp.clip(up / length, 0.0, 1.0))
     ground = scene.ground
     if ground is None:
-        return jnp.zeros_like(up), pack(*sky, SKY)
-    s = jnp.maximum(up * (-1.0 / apart(rays.origin.z - ground.height)), 0.0)
-    seen = s > 0.0
+        return jnp.zeros_like(up), pack(sky, SKY)
+    s = jnp.maximum(up * (-1.0 / nonzero(rays.origin.z - ground.height)), 0.0)
+    below_horizon = s > 0.0
     t = 1.0 / jnp.maximum(s, 1e-9)
-    color = tiles(ground, rays, u, v, t)
-    bright = lit(scene.light, scene.light.towards_sun.z)
-    mixed = [jnp.where(seen, part * bright, other) for part, other in zip(color, sky, strict=True)]
-    return s, pack(*mixed, jnp.where(seen, GROUND, SKY))
+    color = checkerboard(ground, rays, u, v, t)
+    lit = color * illumination(scene.light, scene.light.towards_sun.z)
+    drawn = Color(*(jnp.where(below_horizon, a, b) for a, b in zip(lit.parts, sky.parts, strict=True)))
+    return s, pack(drawn, jnp.where(below_horizon, GROUND, SKY))
 
 
-def tiles(ground: Ground, rays: Rays, u: Array, v: Array, t: Pixels) -> list[Pixels]:
-    """Two colours in turn; where tiles become smaller than a pixel, their mean."""
+def checkerboard(ground: Ground, rays: Rays, u: Array, v: Array, t: Pixels) -> Color:
+    """Tiles of two alternating colors, faded to their mean where tiles are smaller than a pixel."""
     x, y = (
-        (start + rays.along(axis).at(u, v) * t) / ground.tile
+        (start + rays.component(axis).at(u, v) * t) / ground.tile
         for start, axis in ((rays.origin.x, Vec3(1.0, 0.0, 0.0)), (rays.origin.y, Vec3(0.0, 1.0, 0.0)))
     )
     odd = jnp.floor(x) + jnp.floor(y)
     odd = odd - 2.0 * jnp.floor(odd * 0.5)
     width = t * (2.0 / u.shape[1]) / ground.tile
     contrast = 1.0 / (1.0 + 4.0 * width * width)
-    share = 0.5 + (odd - 0.5) * contrast
-    return [a + (b - a) * share for a, b in zip(ground.color.parts, ground.other.parts, strict=True)]
+    return ground.color.blend(ground.other_color, 0.5 + (odd - 0.5) * contrast)
 
 
-def finish(scene: Scene, view: View, s: Pixels, word: PackedWords) -> Frame:
-    """Haze in the distance and grain, then the frame."""
-    clear = s * s / (s * s + 1.0 / (scene.sight * scene.sight))
-    clear = jnp.where(s > 0.0, clear, 1.0)
+def add_haze(scene: Scene, view: View, s: Pixels, packed: PackedPixels) -> Frame:
+    """The frame, with haze in the distance and pixel noise."""
+    clarity = s * s / (s * s + 1.0 / (scene.visibility * scene.visibility))
+    clarity = jnp.where(s > 0.0, clarity, 1.0)
     pixel = jnp.arange(s.size, dtype=jnp.uint32).reshape(s.shape)
-    noise = gaussian(mix(mix(pixel + view.seed) ^ view.seed)) * scene.grain
-    colors = []
-    for shift, haze in zip((0, 8, 16), scene.horizon.parts, strict=True):
-        part = ((word >> shift) & 0xFF).astype(jnp.int32).astype(jnp.float32) * (1.0 / 255.0)
-        colors.append(haze + (part - haze) * clear + noise)
-    return Frame(pack(*colors, (word >> 24).astype(jnp.int32)), 1.0 / s)
+    noise = gaussian(mix(mix(pixel + view.seed) ^ view.seed)) * scene.pixel_noise
+    drawn = Color(
+        *(((packed >> shift) & 0xFF).astype(jnp.int32).astype(jnp.float32) * (1.0 / 255.0) for shift in (0, 8, 16))
+    )
+    hazy = Color(*(part + noise for part in scene.horizon.blend(drawn, clarity).parts))
+    return Frame(pack(hazy, (packed >> 24).astype(jnp.int32)), 1.0 / s)

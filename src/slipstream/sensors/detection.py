@@ -1,4 +1,4 @@
-"""What a detector would find in a picture, told from the truth: frustum, range, occlusion, and chance."""
+"""What a detector would find in an image, computed from the true scene: frustum, range, occlusion and chance."""
 
 import math
 from dataclasses import dataclass
@@ -12,84 +12,95 @@ from ..core.rng import Rng
 
 @dataclass(frozen=True)
 class Lens:
-    """What a camera can see at all. The defaults are a survey drone's, looking at vehicles and people."""
+    """Field of view and range of a camera. The defaults are a survey drone's, looking at vehicles and people."""
 
-    width: float = math.radians(90.0)
+    horizontal_fov: float = math.radians(90.0)
     """horizontal field of view, rad"""
-    height: float = math.radians(60.0)
-    reach: float = 200.0
-    """farthest distance at which anything is told, m"""
-    pixels: int = 640
-    """columns of the picture a detector would read"""
+    vertical_fov: float = math.radians(60.0)
+    """vertical field of view, rad"""
+    max_range: float = 200.0
+    """largest distance at which anything is detected, m"""
+    image_width: int = 640
+    """columns of the image that a detector would read, pixels"""
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.width < math.pi and 0.0 < self.height < math.pi):
-            raise ValueError("the field of view of a lens lies between 0 and π")
-        if self.reach <= 0.0 or self.pixels < 1:
-            raise ValueError("a lens has a positive reach and at least one pixel")
+        if not (0.0 < self.horizontal_fov < math.pi and 0.0 < self.vertical_fov < math.pi):
+            raise ValueError("horizontal_fov and vertical_fov must lie between 0 and π")
+        if self.max_range <= 0.0 or self.image_width < 1:
+            raise ValueError("max_range must be positive and image_width at least 1")
 
     @property
-    def aside(self) -> float:
-        return math.tan(self.width / 2)
+    def half_width(self) -> float:
+        """Half the width of the image at unit distance."""
+        return math.tan(self.horizontal_fov / 2)
 
     @property
-    def above(self) -> float:
-        return math.tan(self.height / 2)
+    def half_height(self) -> float:
+        """Half the height of the image at unit distance."""
+        return math.tan(self.vertical_fov / 2)
 
-    def frames(self, seen: Vec3) -> Flag:
-        """Whether a point is in the picture; `seen` is relative to the camera: ahead, left, up."""
-        wide = jnp.abs(seen.y) <= self.aside * seen.x
-        return (seen.x > 0.0) & wide & (jnp.abs(seen.z) <= self.above * seen.x) & (seen.dot(seen) <= self.reach**2)
+    def in_view(self, point: Vec3) -> Flag:
+        """Whether a point is in the image and in range; `point` is relative to the camera: forward, left, up."""
+        wide = jnp.abs(point.y) <= self.half_width * point.x
+        high = jnp.abs(point.z) <= self.half_height * point.x
+        return (point.x > 0.0) & wide & high & (point.dot(point) <= self.max_range**2)
 
-    def off_centre(self, seen: Vec3) -> Scalar:
-        """How far from the middle of the picture: 0 there, 1 at its nearer edge."""
-        ahead = jnp.maximum(seen.x, 1e-3)
-        return jnp.maximum(jnp.abs(seen.y) / (self.aside * ahead), jnp.abs(seen.z) / (self.above * ahead))
+    def center_offset(self, point: Vec3) -> Scalar:
+        """Distance of a point from the center of the image: 0 at the center, 1 at the nearest edge."""
+        forward = jnp.maximum(point.x, 1e-3)
+        return jnp.maximum(
+            jnp.abs(point.y) / (self.half_width * forward), jnp.abs(point.z) / (self.half_height * forward)
+        )
 
-    def size(self, extent: Scalar, seen: Vec3) -> Scalar:
-        """Pixels that something of `extent` metres takes up."""
-        return extent * (0.5 * self.pixels / self.aside) / jnp.maximum(seen.x, 1.0)
+    def size_in_pixels(self, extent: Scalar, point: Vec3) -> Scalar:
+        """Pixels that an object of `extent` meters takes up at a point."""
+        return extent * (0.5 * self.image_width / self.half_width) / jnp.maximum(point.x, 1.0)
 
 
 @dataclass(frozen=True)
 class Detector:
-    """How well a detector does. A real one, measured on our pictures, can set these."""
+    """Error model of a detector; a real one, measured on our images, can set these."""
 
-    half: float = 10.0
-    """pixels at which every second look finds a thing"""
+    pixels_at_half_detection: float = 10.0
+    """size of an object that is detected in every second image, pixels"""
     slope: float = 0.5
-    """change of the log-odds with every pixel more"""
-    blur: float = 0.01
-    """standard deviation of a found position, as a share of the distance"""
-    false_alarms: float = 0.01
-    """a second"""
+    """change of the log-odds of a detection with each pixel of size"""
+    position_noise_ratio: float = 0.01
+    """standard deviation of a detected position, as a fraction of the distance"""
+    false_alarm_rate: float = 0.01
+    """false detections per second"""
 
     def __post_init__(self) -> None:
-        if self.slope <= 0.0 or min(self.half, self.blur, self.false_alarms) < 0.0:
-            raise ValueError("a detector's slope is positive, its half, blur and false alarms are not negative")
+        smallest = min(self.pixels_at_half_detection, self.position_noise_ratio, self.false_alarm_rate)
+        if self.slope <= 0.0 or smallest < 0.0:
+            raise ValueError(
+                "slope must be positive; pixels_at_half_detection, position_noise_ratio and false_alarm_rate "
+                "must not be negative"
+            )
 
-    def odds(self, size: Scalar) -> Scalar:
-        """The probability that one look finds a thing of so many pixels."""
-        return jax.nn.sigmoid(self.slope * (size - self.half))
+    def detection_prob(self, size: Scalar) -> Scalar:
+        """The probability that an object of so many pixels is detected in one image."""
+        return jax.nn.sigmoid(self.slope * (size - self.pixels_at_half_detection))
 
-    def finds(self, rng: Rng, size: Scalar) -> tuple[Flag, Rng]:
+    def detect(self, rng: Rng, size: Scalar) -> tuple[Flag, Rng]:
+        """Whether an object of so many pixels is detected in this image."""
         drawn, rng = rng.uniform()
-        return drawn < self.odds(size), rng
+        return drawn < self.detection_prob(size), rng
 
 
-def ball_between(eye: Vec3, point: Vec3, center: Vec3, radius: Scalar) -> Flag:
-    """Whether a ball hides the point."""
-    way = point - eye
-    share = jnp.clip((center - eye).dot(way) / jnp.maximum(way.dot(way), 1e-6), 0.0, 1.0)
-    gap = center - (eye + way * share)
+def sphere_occludes(eye: Vec3, point: Vec3, center: Vec3, radius: Scalar) -> Flag:
+    """Whether a sphere lies on the line from the eye to a point."""
+    ray = point - eye
+    along = jnp.clip((center - eye).dot(ray) / jnp.maximum(ray.dot(ray), 1e-6), 0.0, 1.0)
+    gap = center - (eye + ray * along)
     return gap.dot(gap) < radius * radius
 
 
-def box_between(start: Vec3, way: Vec3, half: Vec3) -> Flag:
-    """Whether a box around the origin of its own frame lies on the way from `start` to `start + way`."""
+def box_occludes(start: Vec3, ray: Vec3, half: Vec3) -> Flag:
+    """Whether a box around the origin of its own frame lies on the line from `start` to `start + ray`."""
     near, far = jnp.float32(0.0), jnp.float32(1.0)
-    for s, w, h in zip(start.parts, way.parts, half.parts, strict=True):
-        inverse = 1.0 / jnp.where(jnp.abs(w) < 1e-6, 1e-6, w)
+    for s, r, h in zip(start.parts, ray.parts, half.parts, strict=True):
+        inverse = 1.0 / jnp.where(jnp.abs(r) < 1e-6, 1e-6, r)
         a, b = (-h - s) * inverse, (h - s) * inverse
         near, far = jnp.maximum(near, jnp.minimum(a, b)), jnp.minimum(far, jnp.maximum(a, b))
     return near < far

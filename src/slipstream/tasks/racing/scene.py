@@ -58,8 +58,8 @@ def race_scene(gates: Sequence[Gate], others: Vec3 | None = None) -> Scene:
 
 def shape(position: Vec3, attitude: Quat, size: Vec3, color: Color, label: int) -> Shapes:
     """One shape, as numbers of the same type."""
-    parts = jax.tree.map(jnp.float32, (position, attitude, size, color))
-    return Shapes(*parts, jnp.int32(label))
+    position, attitude, size, color = jax.tree.map(jnp.float32, (position, attitude, size, color))
+    return Shapes(position, attitude, size, color, jnp.int32(label))
 
 
 def drones(places: Vec3) -> Shapes:

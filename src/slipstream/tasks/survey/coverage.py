@@ -1,4 +1,4 @@
-"""What of a square was seen: one bit a cell, a word a row, so that a whole map is twenty numbers."""
+"""A coverage map of a square: one bit per cell and one word per row, so that a whole map is twenty numbers."""
 
 import itertools
 
@@ -6,94 +6,96 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, UInt32
 
-from ...core.geometry import Axes, Scalar, Vec2, Vec3
+from ...core.geometry import Axes, Flag, Scalar, Vec2, Vec3
 from ...sensors.detection import Lens
 
 SIDE = 20
+"""Rows and columns of the map."""
 FULL = 2**SIDE - 1
+"""A row whose cells are all covered."""
 BANDS = (-6, -2, 2, 6)
-"""Cells from the drone's at which the bands of its view of the map begin: far, near, here, near, far."""
+"""Offsets from the drone's cell at which the bands of the observed map begin: far, near, here, near, far."""
 Rows = tuple[UInt32[Array, ""], ...]
 
 
 def bits_between(low: Scalar, high: Scalar) -> UInt32[Array, ""]:
-    """The bits `low` to `high`, both included; none if that is empty."""
-    low = jnp.clip(low, 0.0, SIDE).astype(jnp.uint32)
-    high = jnp.clip(high + 1.0, 0.0, SIDE).astype(jnp.uint32)
+    """A word with the bits `low` to `high` set, both included; zero if that is empty."""
+    first = jnp.clip(low, 0.0, SIDE).astype(jnp.uint32)
+    end = jnp.clip(high + 1.0, 0.0, SIDE).astype(jnp.uint32)
     one = jnp.uint32(1)
-    return jnp.where(high > low, ((one << high) - one) & ~((one << low) - one), jnp.uint32(0))
+    return jnp.where(end > first, ((one << end) - one) & ~((one << first) - one), jnp.uint32(0))
 
 
-def footprint(eye: Vec3, axes: Axes, ground: Scalar, half: float, lens: Lens) -> Rows:
-    """The cells of a square around the origin, `half` to each side, whose centres are in the picture.
+def footprint(eye: Vec3, axes: Axes, ground: Scalar, half_extent: float, lens: Lens) -> Rows:
+    """The cells of a square around the origin whose centers are in the image.
 
-    A point (x, y) of the ground is in it where four functions that are linear in x and y are not negative. So of
-    each row it is an interval, whichever way the camera looks.
+    A point (x, y) of the ground is in the image where four functions linear in x and y are not negative. So the image
+    covers an interval of each row, for any direction of the camera.
     """
-    cell = 2.0 * half / SIDE
+    cell = 2.0 * half_extent / SIDE
     drop = ground - eye.z
-    ahead, left, up = axes.forward, axes.left, axes.up
-    sides = []
-    for aside, reach in ((left, lens.aside), (up, lens.above)):
+    edges = []
+    for across, half in ((axes.left, lens.half_width), (axes.up, lens.half_height)):
         for sign in (1.0, -1.0):
-            normal = ahead * reach + aside * sign
-            # A side that runs along the rows bounds none of them, or all.
+            normal = axes.forward * half + across * sign
+            # An edge parallel to the rows bounds none of them or all.
             slant = jnp.where(jnp.abs(normal.x) < 1e-6, 1e-6, normal.x)
-            sides.append((slant, normal.y, normal.z * drop - normal.x * eye.x - normal.y * eye.y))
+            edges.append((slant, normal.y, normal.z * drop - normal.x * eye.x - normal.y * eye.y))
     rows = []
     for number in range(SIDE):
-        y = -half + (number + 0.5) * cell
+        y = -half_extent + (number + 0.5) * cell
         low, high = jnp.float32(-jnp.inf), jnp.float32(jnp.inf)
-        for a, b, c in sides:
-            meets = -(b * y + c) / a
-            low = jnp.where(a > 0.0, jnp.maximum(low, meets), low)
-            high = jnp.where(a > 0.0, high, jnp.minimum(high, meets))
-        rows.append(bits_between(jnp.ceil((low + half) / cell - 0.5), jnp.floor((high + half) / cell - 0.5)))
+        for a, b, c in edges:
+            crossing = -(b * y + c) / a
+            low = jnp.where(a > 0.0, jnp.maximum(low, crossing), low)
+            high = jnp.where(a > 0.0, high, jnp.minimum(high, crossing))
+        first, last = jnp.ceil((low + half_extent) / cell - 0.5), jnp.floor((high + half_extent) / cell - 0.5)
+        rows.append(bits_between(first, last))
     return tuple(rows)
 
 
-def counted(rows: Rows) -> Scalar:
-    """How many cells."""
+def count_cells(rows: Rows) -> Scalar:
+    """The number of covered cells."""
     return sum((jax.lax.population_count(row).astype(jnp.int32) for row in rows), jnp.int32(0)).astype(jnp.float32)
 
 
-def share_of(rows: Rows) -> Scalar:
-    return counted(rows) * (1.0 / SIDE**2)
+def covered_fraction(rows: Rows) -> Scalar:
+    return count_cells(rows) * (1.0 / SIDE**2)
 
 
-def cell_of(place: Vec2, half: float) -> tuple[Scalar, Scalar]:
-    """Column and row a place is in, or the nearest."""
-    scale = SIDE / (2.0 * half)
-    column, row = (jnp.clip(jnp.floor((x + half) * scale), 0.0, SIDE - 1.0) for x in (place.x, place.y))
+def cell_at(position: Vec2, half_extent: float) -> tuple[Array, Array]:
+    """Column and row of the cell at a position, or of the nearest cell."""
+    scale = SIDE / (2.0 * half_extent)
+    column, row = (jnp.clip(jnp.floor((x + half_extent) * scale), 0.0, SIDE - 1.0) for x in (position.x, position.y))
     return column, row
 
 
-def windows(rows: Rows, place: Vec2, half: float) -> list[Scalar]:
-    """How much is left to see: here, near and far, in each of 25 directions, as shares of what such a window holds."""
-    column, line = cell_of(place, half)
+def uncovered_windows(rows: Rows, position: Vec2, half_extent: float) -> list[Scalar]:
+    """The uncovered fraction of each of 25 windows around a position: five bands east-west times five north-south."""
+    column, line = cell_at(position, half_extent)
     edges = (-float(SIDE), *BANDS, float(SIDE))
     masks = [bits_between(column + low + 1.0, column + high) for low, high in itertools.pairwise(edges)]
     sums = [[jnp.int32(0)] * 5 for _ in range(5)]
     for number, row in enumerate(rows):
         left = ~row & FULL
-        off = number - line
+        offset = number - line
         for band, (low, high) in enumerate(itertools.pairwise(edges)):
-            inside = (off > low) & (off <= high)
-            open_ = jnp.where(inside, left, jnp.uint32(0))
+            inside = (offset > low) & (offset <= high)
+            uncovered = jnp.where(inside, left, jnp.uint32(0))
             for k, mask in enumerate(masks):
-                sums[band][k] = sums[band][k] + jax.lax.population_count(open_ & mask).astype(jnp.int32)
-    wide = (10.0, 4.0, 4.0, 4.0, 10.0)
-    capacity = [a * b for a in wide for b in wide]
-    flat = [cell for line in sums for cell in line]
-    return [cell.astype(jnp.float32) * (1.0 / most) for cell, most in zip(flat, capacity, strict=True)]
+                sums[band][k] = sums[band][k] + jax.lax.population_count(uncovered & mask).astype(jnp.int32)
+    widths = (10.0, 4.0, 4.0, 4.0, 10.0)
+    capacity = [a * b for a in widths for b in widths]
+    flat = [cells for line in sums for cells in line]
+    return [cells.astype(jnp.float32) * (1.0 / most) for cells, most in zip(flat, capacity, strict=True)]
 
 
-def nearest_open(rows: Rows, place: Vec2, half: float) -> tuple[Vec2, Scalar]:
-    """The way to the nearest cell not yet seen, and whether there is one."""
-    cell = 2.0 * half / SIDE
-    column, _ = cell_of(place, half)
+def nearest_uncovered(rows: Rows, position: Vec2, half_extent: float) -> tuple[Vec2, Flag]:
+    """The way to the nearest uncovered cell, and whether there is one."""
+    cell = 2.0 * half_extent / SIDE
+    column, _ = cell_at(position, half_extent)
     here = column.astype(jnp.uint32)
-    best, way = jnp.float32(jnp.inf), Vec2(0.0 * place.x, 0.0 * place.y)
+    best, way = jnp.float32(jnp.inf), Vec2(0.0 * position.x, 0.0 * position.y)
     for number, row in enumerate(rows):
         left = ~row & FULL
         right = left >> here
@@ -101,12 +103,12 @@ def nearest_open(rows: Rows, place: Vec2, half: float) -> tuple[Vec2, Scalar]:
         after = jax.lax.population_count((right & (~right + 1)) - 1).astype(jnp.int32).astype(jnp.float32)
         before = left & ((jnp.uint32(1) << here) - 1)
         top = 31 - jax.lax.clz(before).astype(jnp.int32)
-        y = -half + (number + 0.5) * cell - place.y
-        for there, x in (
-            (right != 0, -half + (column + after + 0.5) * cell - place.x),
-            (before != 0, -half + (top.astype(jnp.float32) + 0.5) * cell - place.x),
+        y = -half_extent + (number + 0.5) * cell - position.y
+        for exists, x in (
+            (right != 0, -half_extent + (column + after + 0.5) * cell - position.x),
+            (before != 0, -half_extent + (top.astype(jnp.float32) + 0.5) * cell - position.x),
         ):
-            gap = jnp.where(there, x * x + y * y, jnp.inf)
+            gap = jnp.where(exists, x * x + y * y, jnp.inf)
             nearer = gap < best
             way = Vec2(jnp.where(nearer, x, way.x), jnp.where(nearer, y, way.y))
             best = jnp.minimum(best, gap)

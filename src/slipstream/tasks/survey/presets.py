@@ -5,6 +5,7 @@ from typing import Any
 
 from ...experiment.experiment import Experiment
 from ...learn.ppo import Ppo
+from ...sensors.camera import CameraSettings
 from .task import Survey
 
 ORDER = 1
@@ -28,14 +29,16 @@ survey = Experiment(
 mission = replace(survey, learner=replace(survey.learner, target_kl_final_fraction=0.03), steps=3_000_000)
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
-    "survey-transit": replace(mission, task=Survey(starts="both"), learner=replace(mission.learner, discount=0.998)),
+    "survey-transit": replace(
+        mission, task=Survey(start_mode="both"), learner=replace(mission.learner, discount=0.998)
+    ),
     "survey-coverage": replace(mission, task=Survey(mission="coverage"), steps=2_500_000),
     "survey-search": replace(mission, task=Survey(mission="search"), steps=2_000_000),
     "survey-multi": replace(mission, task=Survey(mission="multi-objective")),
     "survey-dwell": replace(survey, task=Survey(mission="dwell")),
     "survey-dwell-vision": replace(
         survey,
-        task=Survey(mission="dwell", sight="rgb", pixels=40, interval=4),
+        task=Survey(mission="dwell", camera=CameraSettings("rgb", resolution=40, interval=4)),
         learner=replace(survey.learner, shuffle_block=16),
         steps=600_000,
     ),

@@ -1,16 +1,16 @@
-"""The safety filter between policy and vehicle: what a drone may do next, and why it may not do more.
+"""The safety filter between policy and vehicle: it limits velocity commands, and says which hazard is the reason.
 
-Every hazard is a wall: a direction towards it and a distance. A drone that comes no faster than it can brake never
-reaches a wall, so each wall bounds the speed towards it:  d = v Δt + v² / 2a.  Hazards are convex, so
-while a drone passes one its speed towards it only falls. Standing still meets every bound; so there always is
-a way out, except where a hazard appears around a drone or moves onto it: then the wall asks for flight away from it.
+Every hazard is a constraint: a direction towards it and a distance. A drone that approaches no faster than it can
+brake never reaches it, so each constraint bounds the speed of approach:  d = v Δt + v² / 2a.  Hazards are convex, so
+while a drone passes one its speed of approach only falls. Standing still meets every bound, so there is always a
+solution, except where a hazard appears around a drone or moves onto it: then the constraint commands an escape.
 
-Two drones share the room between them: each may use its own stopping distance and half of what is left. Both can
-brake within their shares, whatever the other does.
+Two drones share the room between them: each may use its own stopping distance and half of the rest. Both can brake
+within their shares, whatever the other does.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import jax
@@ -19,19 +19,22 @@ from jaxtyping import Array, Bool, Int
 
 from ...core.geometry import Flag, Scalar, Vec2, Vec3
 from ...core.struct import struct
-from ...dynamics.velocity_drone import VelocityCommand, VelocityDrone, VelocityDroneState, commanded, fly
-from .world import HIGH, Building, Hill, OscillatingMover, SurveyWorld, Zone, abreast, listed
+from ...dynamics.velocity_drone import VelocityCommand, VelocityDrone, VelocityDroneState, command_for_velocity, fly
+from .stacked import pairwise, unstack
+from .world import HIGH, Building, Hill, OscillatingMover, SurveyWorld, Zone
 
 C = TypeVar("C")
 REASONS = ("", "other drone", "person", "building", "terrain", "ceiling", "zone", "geofence", "battery")
-NOTHING, DRONE, WALKER, BUILDING, TERRAIN, CEILING, ZONE, FENCE, BATTERY = range(len(REASONS))
+NOTHING, DRONE, PERSON, BUILDING, TERRAIN, CEILING, ZONE, GEOFENCE, BATTERY = range(len(REASONS))
+FAR = 1e9
+"""Distance of a hazard that does not count, m."""
 
 
 @struct
 class FilterInput:
-    """What drones have around them: the country, the time there, and each other."""
+    """What the filter knows: the world, its clock, and all drones."""
 
-    country: SurveyWorld
+    world: SurveyWorld
     clock: Scalar
     fleet: VelocityDroneState  # of all drones
     flying: Bool[Array, "agents"]
@@ -39,16 +42,16 @@ class FilterInput:
 
 @struct
 class FilteredCommand:
-    """What became of a command."""
+    """A command after the filter."""
 
     command: VelocityCommand
-    changed: Scalar  # by how much the velocity was changed, m/s
-    reason: Int[Array, ""]  # the hazard that took most of it away, by its place in REASONS
+    correction: Scalar  # change of velocity, m/s
+    reason: Int[Array, ""]  # the hazard with the largest correction, as an index into REASONS
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """Hazards as drones see them: which way they lie, how fast one may fly that way, and what they are."""
+    """A bound on the speed towards hazards of one kind."""
 
     towards: Vec3
     bound: Scalar
@@ -56,172 +59,179 @@ class Constraint:
 
 
 @struct
-class Corrected:
-    """A velocity on its way through the walls."""
+class _Correction:
+    """A velocity that is being corrected, with the largest correction so far and its reason."""
 
     velocity: Vec3
-    most: Scalar
+    largest: Scalar
     reason: Int[Array, ""]
 
 
 @dataclass(frozen=True)
 class SafetyFilter:
-    """Pure, and the same object in training and evaluation."""
+    """A velocity filter without memory, the same object in training and evaluation."""
 
     margin: float = 3.0
-    """room left to anything but the ground, m"""
-    person: float = 15.0
-    """room left to people"""
-    drones: float = 8.0
-    """room left between two drones"""
-    clearance: float = 18.0
-    """height above the ground below which a drone only takes off and lands; trees are lower"""
-    ceiling: float = 120.0
+    """distance kept from buildings, zones and the geofence, m"""
+    person_margin: float = 15.0
+    """distance kept from people, m"""
+    drone_margin: float = 8.0
+    """distance kept between two drones, m"""
+    min_height: float = 18.0
+    """height above the ground below which a drone only takes off and lands, m; trees are lower"""
+    max_height: float = 120.0
+    """ceiling, m"""
     braking: float = 2.0
-    """deceleration counted on: under half of what the vehicle can do, since several walls may ask at once"""
-    leaving: float = 11.0
-    """speed at which a drone leaves a hazard that it finds itself in"""
+    """deceleration assumed, m/s²: less than half of the vehicle's, since several constraints may need it at once"""
+    escape_speed: float = 11.0
+    """largest speed at which a drone leaves a hazard that it is in, m/s"""
     east: float = 330.0
-    """half an edge of the geofence"""
+    """half the east-west extent of the geofence, m"""
     north: float = 330.0
-    handling: VelocityDrone = field(default_factory=VelocityDrone)
+    """half the north-south extent of the geofence, m"""
+    velocity_model: VelocityDrone = VelocityDrone()
     dt: float = 0.2
-    """from one command to the next"""
+    """control period, s"""
 
-    def approach(self, distance: Scalar) -> Scalar:
-        """The fastest approach from which a drone still stops in time; negative well inside a margin.
+    def max_approach_speed(self, distance: Scalar) -> Scalar:
+        """The largest speed of approach from which a drone still stops in time; negative well inside a margin.
 
-        In the outer quarter of a margin a drone only comes no nearer: between two hazards it must not be pushed
-        from one into the other.
+        In the outer quarter of a margin the bound is zero and not negative: between two hazards a drone must not be
+        pushed from one into the other.
         """
-        a, wait = self.braking, self.reaction
+        a, wait = self.braking, self.reaction_time
         square = wait**2 + jnp.maximum(distance, 0.0) * (2.0 / a)
         root = square * jax.lax.rsqrt(square)
-        deep = jnp.clip(distance + 0.25 * self.margin, -self.leaving, 0.0)
-        return jnp.where(distance < 0.0, deep, a * (root - wait))
+        escape = jnp.clip(distance + 0.25 * self.margin, -self.escape_speed, 0.0)
+        return jnp.where(distance < 0.0, escape, a * (root - wait))
 
     @property
-    def reaction(self) -> float:
-        """From the moment a wall is seen until the drone brakes, s: one that has to lean over first takes longer."""
-        lean = self.handling.lean
-        return self.dt + (2.0 * (lean + self.handling.onset) + 0.5 * self.handling.lag if lean else 0.0)
+    def reaction_time(self) -> float:
+        """Time from a constraint until the drone brakes, s: tilt dynamics make it longer."""
+        model = self.velocity_model
+        if not model.tilt_time_constant:
+            return self.dt
+        tilting = 2.0 * (model.tilt_time_constant + model.tilt_onset_time)
+        return self.dt + (tilting + 0.5 * model.velocity_time_constant)
 
-    def stopping(self, speed: Scalar) -> Scalar:
+    def stopping_distance(self, speed: Scalar) -> Scalar:
         speed = jnp.maximum(speed, 0.0)
-        return speed * self.reaction + speed * speed / (2.0 * self.braking)
+        return speed * self.reaction_time + speed * speed / (2.0 * self.braking)
 
-    def check(self, command: VelocityCommand, low: Flag, around: FilterInput) -> FilteredCommand:
-        """The commands of all drones, brought within all bounds. Only one that is `low` may come to the ground."""
-        own, wind = around.fleet, around.country.weather.wind
-        wanted = fly(own, command, self.handling, wind, self.dt).velocity
-        walls = self._walls(low, around)
-        found = past(walls, slid, Corrected(wanted, 0.0 * wanted.x, jnp.zeros_like(wanted.x, jnp.int32)))
-        share = past(walls, lambda share, wall: jnp.minimum(share, allowed(found.velocity, wall)), 1.0 + 0.0 * wanted.x)
-        safe = found.velocity * share
+    def check(self, command: VelocityCommand, low: Flag, inputs: FilterInput) -> FilteredCommand:
+        """The commands of all drones within all constraints. Only a drone that is `low` may come to the ground."""
+        fleet, wind = inputs.fleet, inputs.world.weather.wind
+        wanted = fly(fleet, command, self.velocity_model, wind, self.dt).velocity
+        constraints = self._constraints(low, inputs)
+        start = _Correction(wanted, 0.0 * wanted.x, jnp.zeros_like(wanted.x, jnp.int32))
+        found = apply_constraints(constraints, slide, start)
+        fraction = apply_constraints(
+            constraints,
+            lambda fraction, constraint: jnp.minimum(fraction, allowed_fraction(found.velocity, constraint)),
+            1.0 + 0.0 * wanted.x,
+        )
+        safe = found.velocity * fraction
         change = (safe - wanted).norm()
-        # A command that may stay stays exactly what it was.
+        # A safe command is returned bit for bit.
         kept = change < 1e-3
-        final = commanded(own, safe, self.handling, wind, self.dt, command.turn)
-        told = VelocityCommand(*(jnp.where(kept, a, b) for a, b in zip(command.parts, final.parts, strict=True)))
-        return FilteredCommand(told, jnp.where(kept, 0.0, change), jnp.where(kept, NOTHING, found.reason))
+        final = command_for_velocity(fleet, safe, self.velocity_model, wind, self.dt, command.yaw_rate)
+        result = VelocityCommand(*(jnp.where(kept, a, b) for a, b in zip(command.parts, final.parts, strict=True)))
+        return FilteredCommand(result, jnp.where(kept, 0.0, change), jnp.where(kept, NOTHING, found.reason))
 
-    def _walls(self, low: Flag, around: FilterInput) -> list[Constraint]:
-        """All the walls around each drone, an axis of walls before that of drones; the last have the last word."""
-        own, country, clock = around.fleet, around.country, around.clock
-        here = own.position
-        ground = country.terrain(here.x, here.y)
+    def _constraints(self, low: Flag, inputs: FilterInput) -> list[Constraint]:
+        """All constraints of each drone, with an axis of hazards before that of drones; later ones take precedence."""
+        fleet, world, clock = inputs.fleet, inputs.world, inputs.clock
+        here = fleet.position
+        ground = world.terrain(here.x, here.y)
         one, zero = 1.0 + 0.0 * here.x, 0.0 * here.x
+        numbers = jnp.arange(inputs.flying.shape[0])
 
-        def flat(place: Vec2, up: Scalar) -> Vec3:
+        def way_to(place: Vec2, up: Scalar) -> Vec3:
             x, y, z = jnp.broadcast_arrays(place.x - here.x, place.y - here.y, up)
             return Vec3(x, y, z)
 
         def zone(zone: Zone) -> Constraint:
-            towards, distance = direction(flat(zone.center, zero))
-            keep_out = zone.known(clock) & (zone.level >= HIGH)
-            return Constraint(
-                towards, self.approach(jnp.where(keep_out, distance - zone.radius - self.margin, FAR)), ZONE
-            )
+            towards, distance = direction(way_to(zone.center, zero))
+            counts = zone.announced(clock) & (zone.level >= HIGH)
+            room = jnp.where(counts, distance - zone.radius - self.margin, FAR)
+            return Constraint(towards, self.max_approach_speed(room), ZONE)
 
         def drone(other: tuple[VelocityDroneState, Array, Array]) -> Constraint:
-            glide, flying, number = other
-            towards, distance = direction(glide.position - here)
-            mine = self.stopping(own.velocity.dot(towards))
-            yours = self.stopping(-glide.velocity.dot(towards))
-            spare = distance - self.drones - mine - yours
-            room = jnp.where(spare > 0.0, mine + 0.5 * spare, 0.5 * (distance - self.drones))
-            return Constraint(towards, self.approach(jnp.where(flying & (number != numbers), room, FAR)), DRONE)
+            state, flying, number = other
+            towards, distance = direction(state.position - here)
+            own = self.stopping_distance(fleet.velocity.dot(towards))
+            others = self.stopping_distance(-state.velocity.dot(towards))
+            spare = distance - self.drone_margin - own - others
+            room = jnp.where(spare > 0.0, own + 0.5 * spare, 0.5 * (distance - self.drone_margin))
+            room = jnp.where(flying & (number != numbers), room, FAR)
+            return Constraint(towards, self.max_approach_speed(room), DRONE)
 
-        def person(walker: OscillatingMover) -> Constraint:
-            at = walker.at(clock)
-            towards, distance = direction(flat(at, ground - here.z))
-            room = distance - self.person - self.margin
-            pace = jnp.where(room > 0.0, walker.span.norm() * walker.pulse, 0.0)
-            return Constraint(towards, self.approach(room) - pace, WALKER)
+        def person(mover: OscillatingMover) -> Constraint:
+            towards, distance = direction(way_to(mover.position_at(clock), ground - here.z))
+            room = distance - self.person_margin - self.margin
+            speed = jnp.where(room > 0.0, mover.amplitude.norm() * mover.angular_frequency, 0.0)
+            return Constraint(towards, self.max_approach_speed(room) - speed, PERSON)
 
-        def building(house: Building) -> Constraint:
-            towards, distance = direction(-house.outward(here))
-            return Constraint(towards, self.approach(distance - self.margin), BUILDING)
+        def building(building: Building) -> Constraint:
+            towards, distance = direction(-building.outward(here))
+            return Constraint(towards, self.max_approach_speed(distance - self.margin), BUILDING)
 
         def hill(hill: Hill) -> Constraint:
             towards, distance = direction(hill.center - here)
-            return Constraint(
-                towards, self.approach(distance - hill.radius - jnp.where(low, 0.0, self.clearance)), TERRAIN
-            )
+            room = distance - hill.radius - jnp.where(low, 0.0, self.min_height)
+            return Constraint(towards, self.max_approach_speed(room), TERRAIN)
 
-        numbers = jnp.arange(around.flying.shape[0])
-        floor = here.z - jnp.where(low, 0.0, self.clearance)
-        sides = [
+        floor = here.z - jnp.where(low, 0.0, self.min_height)
+        planes = [
             (Vec3(zero, zero, -one), floor, TERRAIN),
-            (Vec3(zero, zero, one), self.ceiling - here.z, CEILING),
-            (Vec3(one, zero, zero), self.east - self.margin - here.x, FENCE),
-            (Vec3(-one, zero, zero), self.east - self.margin + here.x, FENCE),
-            (Vec3(zero, one, zero), self.north - self.margin - here.y, FENCE),
-            (Vec3(zero, -one, zero), self.north - self.margin + here.y, FENCE),
+            (Vec3(zero, zero, one), self.max_height - here.z, CEILING),
+            (Vec3(one, zero, zero), self.east - self.margin - here.x, GEOFENCE),
+            (Vec3(-one, zero, zero), self.east - self.margin + here.x, GEOFENCE),
+            (Vec3(zero, one, zero), self.north - self.margin - here.y, GEOFENCE),
+            (Vec3(zero, -one, zero), self.north - self.margin + here.y, GEOFENCE),
         ]
         return [
-            zone(abreast(country.zones)),
-            drone(abreast((around.fleet, around.flying, numbers))),
-            person(abreast(country.people)),
-            building(abreast(country.buildings)),
-            hill(abreast(country.hills)),
-            *(Constraint(*alone((towards, self.approach(room))), kind) for towards, room, kind in sides),
+            zone(pairwise(world.zones)),
+            drone(pairwise((inputs.fleet, inputs.flying, numbers))),
+            person(pairwise(world.people)),
+            building(pairwise(world.buildings)),
+            hill(pairwise(world.hills)),
+            *(Constraint(*as_batch((towards, self.max_approach_speed(room))), kind) for towards, room, kind in planes),
         ]
-
-
-FAR = 1e9
 
 
 def direction(way: Vec3) -> tuple[Vec3, Scalar]:
-    """Direction and length; by the inverse root, which costs half of a root and a division."""
+    """Direction and length; by the inverse root, at half the cost of a root and a division."""
     square = jnp.maximum(way.dot(way), 1e-6)
     inverse = jax.lax.rsqrt(square)
     return way * inverse, square * inverse
 
 
-def alone(thing: C) -> C:
-    """A thing with an axis of things."""
+def as_batch(thing: C) -> C:
+    """An object with an axis of objects."""
     return jax.tree.map(lambda x: x[None], thing)
 
 
-def past(walls: list[Constraint], lead: Callable[[C, Constraint], C], carry: C) -> C:
-    """`lead` something past one wall after the other. Written out, which is faster than a loop."""
-    for wall in walls:
-        for towards, bound in listed((wall.towards, wall.bound)):
-            carry = lead(carry, Constraint(towards, bound, wall.kind))
+def apply_constraints(constraints: list[Constraint], function: Callable[[C, Constraint], C], carry: C) -> C:
+    """`function(carry, constraint)` over single constraints. Unrolled, which is faster than a loop."""
+    for group in constraints:
+        for towards, bound in unstack((group.towards, group.bound)):
+            carry = function(carry, Constraint(towards, bound, group.kind))
     return carry
 
 
-def slid(now: Corrected, wall: Constraint) -> Corrected:
-    """What is too fast towards a wall is taken away; what goes along it stays."""
-    over = jnp.maximum(now.velocity.dot(wall.towards) - wall.bound, 0.0)
-    worse = over > now.most
-    return Corrected(
-        now.velocity - wall.towards * over, jnp.where(worse, over, now.most), jnp.where(worse, wall.kind, now.reason)
+def slide(now: _Correction, constraint: Constraint) -> _Correction:
+    """The velocity without its excess towards a hazard; the component along the hazard stays."""
+    excess = jnp.maximum(now.velocity.dot(constraint.towards) - constraint.bound, 0.0)
+    worse = excess > now.largest
+    return _Correction(
+        now.velocity - constraint.towards * excess,
+        jnp.where(worse, excess, now.largest),
+        jnp.where(worse, constraint.kind, now.reason),
     )
 
 
-def allowed(velocity: Vec3, wall: Constraint) -> Scalar:
-    """The share of a velocity that a wall allows: in a corner, sliding off one wall runs into another."""
-    speed = velocity.dot(wall.towards)
-    return jnp.where((speed > wall.bound) & (wall.bound >= 0.0), wall.bound / jnp.maximum(speed, 1e-3), 1.0)
+def allowed_fraction(velocity: Vec3, constraint: Constraint) -> Scalar:
+    """The fraction of a velocity that a constraint allows: in a corner, sliding off one hazard meets another."""
+    speed, bound = velocity.dot(constraint.towards), constraint.bound
+    return jnp.where((speed > bound) & (bound >= 0.0), bound / jnp.maximum(speed, 1e-3), 1.0)

@@ -1,4 +1,6 @@
-"""The state of a survey: the fleet, and how far every drone of it has come."""
+"""The state of a survey: the fleet, and the progress of every drone."""
+
+from dataclasses import replace
 
 from jaxtyping import Array, Int, UInt32
 
@@ -13,48 +15,48 @@ from .world import SurveyWorld
 
 @struct
 class Fleet:
-    """What moves: drones, their cameras, and with the clock everything that walks or drives."""
+    """Everything that moves: drones, their gimbals, and the clock that moves people and targets."""
 
     drones: VelocityDroneState
     gimbals: Gimbal
     clock: Scalar
-    airframes: QuadrotorState | None = None  # where the drones have rotors
+    airframes: QuadrotorState | None = None  # with controller=px4
 
 
 @struct
 class Sortie:
-    """How far one drone has come."""
+    """The progress of one drone."""
 
     home: Vec3
     goal: Vec3
-    limit: Scalar  # seconds
+    time_limit: Scalar  # s
     battery: Scalar  # percent
     mode: Int[Array, ""]
-    drift: Vec2  # by how much the drone is mistaken about where it is
-    outage: Scalar  # when satellites are lost; they are back a minute later
-    dark: Flag  # whether they are lost now
-    blind: Flag  # whether without them the drone does not know where it is
-    found: UInt32[Array, ""]  # a bit a target
-    value: Scalar  # of what was found
+    drift: Vec2  # error of the position that the drone believes, m
+    outage_start: Scalar  # time at which GNSS is lost for a minute, s
+    gnss_lost: Flag  # in this step
+    vio_failed: Flag  # whether the drone does not know its position without GNSS
+    found: UInt32[Array, ""]  # one bit for each target
+    value: Scalar  # of the targets found
     covered: coverage.Rows
-    track: Vec3  # where the drone's own target is thought to be
-    unseen: Scalar  # seconds since it was in view
-    dwell: Scalar  # seconds of good view without a break, up to now
+    track: Vec3  # last detected position of the drone's own target
+    time_unseen: Scalar  # s since the own target was in view
+    dwell: Scalar  # s of good view without a break, up to now
     best_dwell: Scalar
-    quality: Scalar
-    alarms: Scalar  # false ones
-    medium: Scalar  # seconds under a medium threat
-    high: Scalar
-    entered: Flag  # a no-fly zone or the outside of the geofence
-    hit: Flag
+    view_quality: Scalar
+    false_alarms: Scalar
+    medium_threat_time: Scalar  # s
+    high_threat_time: Scalar
+    zone_violation: Flag  # whether the drone entered a no-fly zone or a high threat, or left the geofence
+    crashed: Flag
     arrived: Flag
-    overruled: Scalar  # steps on which the filter changed the command
-    reason: Int[Array, ""]  # why, the last time
-    changed: Scalar  # by how much, in this step
-    sent: VelocityCommand
-    score: Scalar
+    filter_interventions: Scalar  # steps in which the safety filter changed the command
+    filter_reason: Int[Array, ""]  # of the last intervention
+    filter_correction: Scalar  # change of velocity in this step, m/s
+    command: VelocityCommand  # of the last step, after the filter
+    episode_return: Scalar
     success: Flag
-    agility: Scalar | None = None  # factor on how slowly it answers
+    response_factor: Scalar | None = None  # on the time constants of the drone
 
 
 SurveyState = State[SurveyWorld, Fleet, Sortie]
@@ -62,7 +64,12 @@ SurveyState = State[SurveyWorld, Fleet, Sortie]
 
 @struct
 class FleetCommand:
-    """What the vehicles are told for one period."""
+    """Commands to the vehicles for one control period."""
 
     commands: VelocityCommand
     gimbals: Vec2  # yaw and pitch rates, in [−1, 1]
+
+
+def believed(drone: VelocityDroneState, drift: Vec2) -> VelocityDroneState:
+    """The drone at the position it believes to be at."""
+    return replace(drone, position=drone.position + Vec3(drift.x, drift.y, 0.0 * drift.x))

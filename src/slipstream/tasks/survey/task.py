@@ -1,6 +1,6 @@
-"""The survey: a fleet over one country, every drone on a mission of its own."""
+"""The survey: its settings, and what it offers to training, evaluation and plants."""
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
@@ -10,111 +10,89 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...core.errors import suggest
-from ...core.geometry import Flag, Quat, Scalar, Vec2, Vec3, sin_cos
+from ...core.errors import require_choice
+from ...core.geometry import Vec3
 from ...core.rng import Rng
 from ...core.spaces import Box
-from ...core.task import PackedImage, Spec, State, Task, named_leaves, select_agents, stack_features
+from ...core.task import PackedImage, Spec, Task, named_leaves, stack_features
 from ...dynamics.control_modes import VelocitySetpoint
 from ...dynamics.identification import VelocityModel
 from ...dynamics.px4_controller import Px4Controller
 from ...dynamics.quadrotor import VEHICLES, PhysicsRandomization, Quadrotor, QuadrotorState
-from ...dynamics.velocity_drone import Gimbal, VelocityCommand, VelocityDrone, VelocityDroneState, asked_for, fly
-from ...sensors.camera import Camera
+from ...dynamics.velocity_drone import VelocityDrone
+from ...sensors.camera import CameraSettings
 from ...sensors.detection import Detector, Lens
 from ...sensors.scene import Scene
-from . import coverage, observation
-from .baselines import BASELINES, GIMBAL_RATE, fly_script
-from .behavior import LANDED, MISSION, Behavior, BehaviorInput
-from .mission import MISSIONS, Mission
-from .reset import start
-from .rewards import achievable, judged, surveyed
-from .safety import BATTERY, FilteredCommand, FilterInput, SafetyFilter
-from .scene import look_of, standing, survey_scene
-from .state import Fleet, FleetCommand, Sortie, SurveyState
-from .world import SurveyWorld
+from . import coverage, flight, observation, reset, rewards
+from .baselines import BASELINES, fly_script
+from .behavior import Behavior
+from .mission import MISSIONS, Mission, MissionName
+from .reset import Start
+from .safety import SafetyFilter
+from .scene import static_scene
+from .settings import Navigation, Randomization
+from .state import Fleet, FleetCommand, SurveyState
+
+LONG_ENOUGH = 0.75
+"""Fraction of its time limit that a sortie in training must have been allowed for its success to count."""
 
 
 @dataclass(frozen=True)
 class Survey(Task[SurveyState]):
-    """Survey a country with a fleet: every drone has its own mission, camera, reward and end."""
+    """Survey a world with a fleet: every drone has its own mission, camera, reward and end."""
 
     report: ClassVar[str] = "slipstream.tasks.survey.report"
 
-    mission: str = "transit"
-    """transit, coverage, multi-objective, search, dwell, or free (nothing is asked)"""
+    mission: MissionName = "transit"
+    """transit to a goal, coverage or search of a square, multi-objective views, dwell on a target, or free flight"""
     agents: int = 16
     """drones in one world"""
-    sight: Literal["none", "rgb", "depth"] = "none"
-    """rgb or depth: each drone has a picture; what it shows is then left out of the numbers"""
-    pixels: int = 80
-    """edge of the picture"""
-    interval: int = 4
-    """decisions from one picture to the next"""
-    starts: Literal["anywhere", "pad", "both"] = "anywhere"
-    """in the air anywhere, on the ground on a landing pad, or either with even odds"""
+    camera: CameraSettings = CameraSettings()
+    """with a camera a drone observes images instead of the tracked position of its target"""
+    start_mode: Literal["anywhere", "pad", "both"] = "anywhere"
+    """where sorties start: in the air anywhere, on a landing pad, or either with equal probability"""
     control_rate: int = 5
-    """decisions a second"""
-    safety: bool = True
-    """whether the safety filter stands between policy and vehicle"""
-    gust: float = 0.5
-    """standard deviation of gusts, as they move the drone, m/s"""
-    outage: float = 0.15
-    """probability that a drone loses its satellites for a minute"""
-    blind: float = 0.0
-    """probability that its cameras then do not tell a drone where it is either: it lands"""
-    drift: float = 0.5
-    """standard deviation of the drone's idea of where it is, m; four times that without satellites"""
-    discharge: float = 0.1
-    """percent of battery a second"""
-    sharp: float = 70.0
-    """height above which a picture shows too little to count as covered, m"""
-    world_life: float = 300.0
-    """seconds after which a country is replaced by another, on average; 0 is never"""
-    vehicle: str = "iris"
-    """what flies where the drones have rotors: iris, or any other quadrotor"""
-    model: Literal["fast", "cascade"] = "fast"
-    """fast: drones that answer a velocity, by `handling`; cascade: rotors, and the loops of PX4"""
-    lens: Lens = Lens()
+    """actions a second"""
+    safety_filter: bool = True
+    """whether a safety filter corrects the commands of the policy"""
+    navigation: Navigation = Navigation()
+    randomize: Randomization = Randomization()
+    battery_drain: float = 0.1
+    """battery charge used, percent per second"""
+    max_coverage_height: float = 70.0
+    """height above the ground up to which an image counts as coverage, m"""
+    mean_world_lifetime: float = 300.0
+    """mean time after which a world is replaced by another, s; 0 is never"""
+    vehicle: Literal["racer", "crazyflie", "iris"] = "iris"
+    """quadrotor of controller=px4 and of plants"""
+    controller: Literal["simple", "px4"] = "simple"
+    """simple: drones that follow velocity commands by velocity_model; px4: quadrotors under PX4's controller"""
+    camera_model: Lens = Lens()
+    """field of view and range of the detecting camera"""
     detector: Detector = Detector()
-    handling: VelocityDrone = VelocityDrone()
-    vary_handling: float = 0.0
-    """largest relative change, between sorties, of how fast a drone answers"""
+    velocity_model: VelocityDrone = VelocityDrone()
 
     def __post_init__(self) -> None:
-        if self.mission not in MISSIONS:
-            raise ValueError(f"there is no mission '{self.mission}'{suggest(self.mission, MISSIONS)}")
+        require_choice("mission", self.mission, MISSIONS)
+        require_choice("vehicle", self.vehicle, VEHICLES)
+        require_choice("start mode", self.start_mode, ("anywhere", "pad", "both"))
+        require_choice("controller", self.controller, ("simple", "px4"))
         if not 2 <= self.agents <= 32:
-            raise ValueError(f"a country holds 2 to 32 drones, not {self.agents}")
-        if self.vehicle not in VEHICLES:
-            raise ValueError(f"there is no vehicle '{self.vehicle}'{suggest(self.vehicle, VEHICLES)}")
-        known = {
-            "sight": ("none", "rgb", "depth"),
-            "starts": ("anywhere", "pad", "both"),
-            "model": ("fast", "cascade"),
-        }
-        for name, choices in known.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} is one of {', '.join(choices)}, not '{getattr(self, name)}'")
-        if min(self.control_rate, self.interval) < 1 or self.pixels < 8:
-            raise ValueError("control_rate and interval are at least 1, pixels at least 8")
-        if self.control_rate > 50 or self.control_rate < 2:
-            raise ValueError("a drone takes between 2 and 50 commands a second")
-        if not 0.0 <= self.vary_handling < 1.0:
-            raise ValueError("vary_handling is a share between 0 and 1")
-        if min(self.gust, self.drift, self.discharge, self.world_life) < 0.0 or not (
-            min(self.outage, self.blind) >= 0.0 and max(self.outage, self.blind) <= 1.0
-        ):
-            raise ValueError(
-                "gust, drift, discharge and world_life are not negative, outage and blind each a probability"
-            )
+            raise ValueError(f"agents must be 2 to 32, not {self.agents}")
+        if not 2 <= self.control_rate <= 50:
+            raise ValueError(f"control_rate must be between 2 and 50 Hz, not {self.control_rate}")
+        if min(self.battery_drain, self.mean_world_lifetime) < 0.0:
+            raise ValueError("battery_drain and mean_world_lifetime must not be negative")
+
+    # Parts
 
     @property
-    def plan(self) -> Mission:
+    def mission_spec(self) -> Mission:
+        """The settings of the mission."""
         return MISSIONS[self.mission]
 
     @property
-    def dt(self) -> float:
+    def control_dt(self) -> float:
         return 1.0 / self.control_rate
 
     @property
@@ -123,226 +101,17 @@ class Survey(Task[SurveyState]):
 
     @cached_property
     def filter(self) -> SafetyFilter:
-        """With room for how far a drone may be mistaken about where it is."""
-        land = self.plan.land
+        """The safety filter, with margins for the position error of drones."""
+        generator = self.mission_spec.generator
+        drift = self.navigation.position_drift_std
         return SafetyFilter(
-            margin=3.0 + 6.0 * self.drift,
-            drones=8.0 + 6.0 * self.drift,
-            east=land.east,
-            north=land.north,
-            handling=self.handling,
-            dt=self.dt,
+            margin=3.0 + 6.0 * drift,
+            drone_margin=8.0 + 6.0 * drift,
+            east=generator.east,
+            north=generator.north,
+            velocity_model=self.velocity_model,
+            dt=self.control_dt,
         )
-
-    @cached_property
-    def spec(self) -> Spec:
-        size = 6 if self.plan.gimbal == "policy" else 4
-        image_shape = (self.pixels, self.pixels, 3 if self.sight == "rgb" else 1) if self.sight != "none" else None
-        return Spec(
-            observation=sum(observation.sizes(self.plan, self.sight != "none").values()),
-            action=Box(size),
-            control_dt=self.dt,
-            agents=self.agents,
-            image_shape=image_shape,
-            image_interval=self.interval if image_shape else 1,
-            privileged_size=observation.TRACK if image_shape and self.plan.own else 0,
-        )
-
-    @property
-    def description(self) -> str:
-        """In a few words."""
-        seeing = f", by {self.sight} cameras" if self.sight != "none" else ""
-        return f"survey: {self.mission}, {self.agents} drones in each world{seeing}"
-
-    def for_evaluation(self) -> "Survey":
-        """The mission as it is evaluated: from the pads, in a country that stays."""
-        return replace(self, starts="anywhere" if self.plan.own else "pad", world_life=0.0)
-
-    # Starting
-
-    def reset(self, rng: Rng) -> SurveyState:
-        """A new country and a drone on every mission in it."""
-        country = self.plan.land.draw(rng.fork(0), self.agents)
-        shape = (self.agents,)
-        empty = State(
-            world=country,
-            body=Fleet(*[jnp.float32(0.0)] * 3),  # pyright: ignore[reportArgumentType]
-            progress=None,
-            rng=rng,
-            step=jnp.zeros(shape, jnp.int32),
-            reward=jnp.zeros(shape),
-            terminated=jnp.zeros(shape, bool),
-            truncated=jnp.zeros(shape, bool),
-        )
-        drones, gimbals, sorties = self.draw_respawns(rng.fork(1), empty)  # pyright: ignore[reportArgumentType]
-        fleet = Fleet(drones, gimbals, jnp.float32(0.0), self._airframes(drones))
-        return replace(empty, body=fleet, progress=sorties)  # pyright: ignore[reportReturnType]
-
-    def _airframes(self, drones: VelocityDroneState) -> QuadrotorState | None:
-        """The rotors under drones that hover, and their controllers."""
-        if self.model == "fast":
-            return None
-        return jax.vmap(lambda f: replace(f, memory=self.autopilot.start(self.airframe, f)))(self._hovering(drones))
-
-    def _hovering(self, drones: VelocityDroneState) -> QuadrotorState:
-        def one(drone: VelocityDroneState) -> QuadrotorState:
-            zero = 0.0 * drone.yaw
-            level = Quat.from_euler(zero, zero, drone.yaw)
-            return self.airframe.hovering(drone.position, level, drone.velocity, Vec3(zero, zero, drone.yaw_rate))
-
-        return jax.vmap(one)(drones)
-
-    def _over(self, country: SurveyWorld, clock: Scalar) -> Flag:
-        """Whether a country's life is over."""
-        return clock >= self.world_life * country.life if self.world_life else jnp.bool_(False)
-
-    def draw_respawns(self, rng: Rng, state: SurveyState) -> tuple[VelocityDroneState, Gimbal, Sortie]:
-        """Every drone at its start in this country."""
-        numbers = jnp.arange(self.agents)
-        return jax.vmap(lambda own, shared: start(self, *own, *shared), in_axes=(0, None))(
-            (jax.vmap(rng.fork)(numbers), numbers, state.world.pads),
-            (state.world, state.body.clock),
-        )
-
-    def respawn(
-        self, state: SurveyState, respawns: tuple[VelocityDroneState, Gimbal, Sortie], who: Bool[Array, "agents"]
-    ) -> SurveyState:
-        drones, gimbals, sorties = respawns
-        body = replace(
-            state.body,
-            drones=select_agents(who, drones, state.body.drones),
-            gimbals=select_agents(who, gimbals, state.body.gimbals),
-            airframes=select_agents(who, self._airframes(drones), state.body.airframes),
-        )
-        return replace(
-            state,
-            body=body,
-            progress=select_agents(who, sorties, state.progress),
-            step=jnp.where(who, 0, state.step),
-            reward=jnp.where(who, 0.0, state.reward),
-            terminated=state.terminated & ~who,
-            # Who comes to a country in its last moment has ended with the others.
-            truncated=(state.truncated & ~who) | self._over(state.world, state.body.clock),
-        )
-
-    # Flying
-
-    def step(self, state: SurveyState, action: Any) -> SurveyState:
-        """Fly for one control period, then see what it was worth."""
-        state, orders = self.command(state, action)
-        return self.judge(state, self.move(state, orders))
-
-    def command(self, state: SurveyState, action: Any) -> tuple[SurveyState, FleetCommand]:
-        """What the vehicles are told: the mode decides who speaks, the filter has the last word."""
-        _, rng = state.rng.bits()
-        fleet, country = state.body, state.world
-        believed = jax.vmap(shifted)(fleet.drones, state.progress.drift)
-        around = FilterInput(country, fleet.clock, believed, ~state.ended & (state.progress.mode != LANDED))
-        asked, modes, drained, gimbals = jax.vmap(lambda own, around: self._ask(*own, around), in_axes=(0, None))(
-            (action, believed, fleet.gimbals, state.progress, state.step), around
-        )
-        if self.safety:
-            checked = self.filter.check(asked, self.behavior.low(modes), around)
-        else:
-            checked = FilteredCommand(asked, 0.0 * believed.yaw, 0 * modes)
-        sortie = replace(
-            state.progress,
-            mode=modes,
-            sent=checked.command,
-            changed=checked.changed,
-            overruled=state.progress.overruled + (checked.changed > 0.0),
-            reason=jnp.where(checked.changed > 0.0, checked.reason, jnp.where(drained, BATTERY, state.progress.reason)),
-        )
-        return replace(state, progress=sortie, rng=rng), FleetCommand(checked.command, gimbals)
-
-    def _ask(
-        self, action: Array, drone: VelocityDroneState, gimbal: Gimbal, sortie: Sortie, step: Array, around: FilterInput
-    ) -> tuple[VelocityCommand, Array, Flag, Vec2]:
-        """What one drone asks for, its mode, whether its battery is why, and how its camera turns."""
-        plan, country = self.plan, around.country
-        asked = VelocityCommand(*(jnp.clip(action[i], -1.0, 1.0) for i in range(4)))
-        if plan.frame == "area":
-            sin, cos = sin_cos(drone.yaw)
-            asked = replace(
-                asked, ahead=cos * asked.ahead + sin * asked.aside, aside=cos * asked.aside - sin * asked.ahead
-            )
-        now = self._condition(drone, sortie, step, country)
-        mode = self.behavior.next(sortie.mode, now)
-        asked = self.behavior.command(mode, asked, drone, now, country.weather.wind, self.handling, self.dt)
-        if plan.gimbal == "policy":
-            turned = Vec2(action[4], action[5])
-        elif plan.gimbal == "nearest":
-            towards = observation.aimed(drone, observation.nearest_left(drone, sortie, country, around.clock))
-            turned = observation.turned_to(gimbal, towards, GIMBAL_RATE, self.dt)
-        else:
-            turned = Vec2(0.0 * drone.yaw, 0.0 * drone.yaw)
-        return asked, mode, (mode != MISSION) & (now.battery <= now.reserve), turned
-
-    def _condition(self, drone: VelocityDroneState, sortie: Sortie, step: Array, country: SurveyWorld) -> BehaviorInput:
-        here, plan = drone.position, self.plan
-        way = sortie.home - here
-        # On the way to its goal a drone need not keep what it takes to get there against a head wind.
-        spare = 1.0 if plan.transit else 1.3
-        reserve = 10.0 + spare * self.discharge * country.drain * way.norm() / self.behavior.return_speed
-        done = jnp.zeros_like(sortie.hit)
-        if plan.returns:
-            done = surveyed(self, sortie)
-            # What must be left at home is kept for it.
-            reserve = reserve - 10.0 + plan.reserve + 2.0
-        if math.isfinite(plan.silent):
-            reserve = jnp.where(step.astype(jnp.float32) * self.dt >= plan.silent, 1.2 * reserve, reserve)
-        return BehaviorInput(
-            battery=sortie.battery,
-            reserve=reserve,
-            home=way,
-            height=here.z - country.terrain(here.x, here.y),
-            done=done,
-            lost=sortie.dark & sortie.blind,
-        )
-
-    def move(self, state: SurveyState, command: FleetCommand) -> Fleet:
-        """Where the model takes the fleet in one control period."""
-        if self.model == "cascade":
-            return self._piloted(state, command)
-
-        def one(own: tuple[VelocityDroneState, VelocityCommand, Rng, Scalar | None], wind: Vec3) -> VelocityDroneState:
-            drone, command, rng, agility = own
-            flown = fly(drone, command, self.handled(agility), wind, self.dt)
-            if not self.gust:
-                return flown
-            east, rng = rng.normal(self.gust * self.dt)
-            north, rng = rng.normal(self.gust * self.dt)
-            return replace(flown, position=flown.position + Vec3(east, north, 0.0 * east))
-
-        rngs = jax.vmap(state.rng.fork)(jnp.arange(self.agents))
-        moving = (state.body.drones, command.commands, rngs, state.progress.agility)
-        return self._after(state, command, jax.vmap(one, in_axes=(0, None))(moving, state.world.weather.wind))
-
-    def handled(self, agility: Scalar | None) -> VelocityDrone:
-        """How a drone of that agility answers."""
-        usual = self.handling
-        if agility is None:
-            return usual
-        slower = {"lag": usual.lag * agility, "turn_lag": usual.turn_lag * agility}
-        if usual.lean:
-            slower |= {"lean": usual.lean * agility, "drag": usual.drag * agility}
-        return replace(usual, **slower)
-
-    def _after(
-        self,
-        state: SurveyState,
-        orders: FleetCommand,
-        drones: VelocityDroneState,
-        airframes: QuadrotorState | None = None,
-    ) -> Fleet:
-        """The fleet once its drones are there. What stands on its pad stays there."""
-        fleet, still = state.body, state.progress.mode == LANDED
-        gimbals = jax.vmap(lambda gimbal, turned: gimbal.turned(turned.x, turned.y, GIMBAL_RATE, self.dt))(
-            fleet.gimbals, orders.gimbals
-        )
-        return Fleet(select_agents(still, fleet.drones, drones), gimbals, fleet.clock + self.dt, airframes)
-
-    # Flying with rotors
 
     @cached_property
     def airframe(self) -> Quadrotor:
@@ -352,215 +121,169 @@ class Survey(Task[SurveyState]):
     def autopilot(self) -> Px4Controller:
         return Px4Controller().tuned_for(self.airframe)
 
+    @cached_property
+    def spec(self) -> Spec:
+        mission, camera = self.mission_spec, self.camera
+        return Spec(
+            observation=sum(observation.sizes(mission, camera.on).values()),
+            action=Box(6 if mission.gimbal == "policy" else 4),
+            control_dt=self.control_dt,
+            agents=self.agents,
+            image_shape=camera.image_shape,
+            image_interval=camera.interval if camera.on else 1,
+            privileged_size=observation.TRACK_SIZE if camera.on and mission.target_per_drone else 0,
+        )
+
+    @property
+    def description(self) -> str:
+        camera = f", by {self.camera.kind} cameras" if self.camera.on else ""
+        return f"survey: {self.mission}, {self.agents} drones in each world{camera}"
+
+    def for_evaluation(self) -> "Survey":
+        """Sorties start on the pads, and worlds last; a mission with a target per drone starts near the target."""
+        start_mode = "anywhere" if self.mission_spec.target_per_drone else "pad"
+        return replace(self, start_mode=start_mode, mean_world_lifetime=0.0)
+
+    # Starting
+
+    def reset(self, rng: Rng) -> SurveyState:
+        return reset.reset(self, rng)
+
+    def draw_respawns(self, rng: Rng, state: SurveyState) -> Start:
+        return reset.draw_starts(self, rng, state.world, state.body.clock)
+
+    def respawn(self, state: SurveyState, respawns: Start, who: Bool[Array, "agents"]) -> SurveyState:
+        return reset.respawn(self, state, respawns, who)
+
+    # Flying
+
+    def step(self, state: SurveyState, action: Float[Array, "agents size"]) -> SurveyState:
+        """Fly for one control period, then judge it."""
+        state, command = self.command(state, action)
+        return self.judge(state, self.move(state, command))
+
+    def command(self, state: SurveyState, action: Float[Array, "agents size"]) -> tuple[SurveyState, FleetCommand]:
+        return flight.command(self, state, action)
+
+    def move(self, state: SurveyState, command: FleetCommand) -> Fleet:
+        return flight.move(self, state, command)
+
+    def judge(self, state: SurveyState, body: Fleet) -> SurveyState:
+        return rewards.judge(self, state, body)
+
+    # Observing
+
+    def observe(self, state: SurveyState) -> Float[Array, "agents features"]:
+        """All parts of each drone's observation, one after the other."""
+        parts = observation.encode(self, state)
+        return stack_features([x for part in parts.values() for x in part])
+
+    def observation_parts(self, state: SurveyState) -> dict[str, Float[Array, "agents size"]]:
+        """The parts of each drone's observation by name."""
+        return {name: stack_features(part) for name, part in observation.encode(self, state).items()}
+
+    def privileged_observation(self, state: SurveyState) -> Float[Array, "agents features"]:
+        """The tracked position of the own target: what a drone with a camera does not know, for its critic."""
+        return replace(self, camera=CameraSettings()).observation_parts(state)["track"]
+
+    def image(self, state: SurveyState) -> PackedImage:
+        return observation.image(self, state)
+
+    # On another plant
+
     def without_controller(self) -> "Survey":
-        """The same task for a plant that brings its own vehicles."""
-        return replace(self, model="fast")
+        return replace(self, controller="simple")
 
     def vehicle_states(self, state: SurveyState) -> QuadrotorState:
-        return self._hovering(state.body.drones)
+        return flight.hovering(self, state.body.drones)
 
-    def setpoints(self, state: SurveyState, orders: FleetCommand) -> VelocitySetpoint:
-        """What flight controllers are told."""
-
-        def one(drone: VelocityDroneState, command: VelocityCommand) -> VelocitySetpoint:
-            return VelocitySetpoint(asked_for(drone.yaw, command, self.handling), command.turn * self.handling.turn)
-
-        return jax.vmap(one)(state.body.drones, orders.commands)
+    def setpoints(self, state: SurveyState, command: FleetCommand) -> VelocitySetpoint:
+        return flight.setpoints(self, state, command)
 
     def wind_at(self, state: SurveyState) -> Vec3:
-        """How the air moves where each drone is: the wind, and gusts that carry a drone about as far as the model's."""
-        rngs = jax.vmap(state.rng.fork)(jnp.arange(self.agents))
-
-        def one(rng: Rng, wind: Vec3) -> Vec3:
-            east, rng = rng.normal(GUSTS * self.gust)
-            north, rng = rng.normal(GUSTS * self.gust)
-            return Vec3(wind.x + east, wind.y + north, wind.z)
-
-        return jax.vmap(one, in_axes=(0, None))(rngs, state.world.weather.wind)
+        return flight.wind_at(self, state)
 
     def randomization(self, state: SurveyState) -> PhysicsRandomization:
         return PhysicsRandomization()
 
-    def body_from_vehicles(self, state: SurveyState, orders: FleetCommand, flights: QuadrotorState) -> Fleet:
-        """The fleet once its vehicles fly like that."""
-
-        def one(before: VelocityDroneState, flight: QuadrotorState) -> VelocityDroneState:
-            nose = flight.attitude.forward
-            change = (flight.velocity - before.velocity) * (1.0 / self.dt)
-            # Whoever flies has trimmed the drag away.
-            air = flight.velocity - state.world.weather.wind
-            kept = Vec2(air.x, air.y) * self.handling.drag
-            yaw = jnp.arctan2(nose.y, nose.x)
-            leaning = Vec2(change.x + kept.x, change.y + kept.y)
-            lean = replace(change, x=leaning.x, y=leaning.y)
-            return VelocityDroneState(flight.position, flight.velocity, yaw, flight.rates.z, lean, kept, leaning)
-
-        drones = jax.vmap(one)(state.body.drones, flights)
-        return self._after(state, orders, drones, flights if self.model == "cascade" else None)
+    def body_from_vehicles(self, state: SurveyState, command: FleetCommand, vehicles: QuadrotorState) -> Fleet:
+        return flight.body_from_vehicles(self, state, command, vehicles)
 
     def collision_scene(self, state: SurveyState) -> Scene:
-        """What can be run into."""
-        return standing(state.world)
-
-    def _piloted(self, state: SurveyState, orders: FleetCommand) -> Fleet:
-        """Where rotors take the fleet under the cascade."""
-        pilot, vehicle = self.autopilot, self.airframe
-
-        def one(flight: QuadrotorState, wanted: VelocitySetpoint, air: Vec3, country: SurveyWorld) -> QuadrotorState:
-            ground = country.terrain(flight.position.x, flight.position.y)
-
-            def tick(_: Array, flight: QuadrotorState) -> QuadrotorState:
-                rotors, memory = pilot.control(vehicle, flight, flight.memory, wanted)
-                flown = vehicle.step(replace(flight, memory=memory), rotors, air, PhysicsRandomization(), pilot.dt)
-                down = flown.position.z < ground
-                return replace(
-                    flown,
-                    position=replace(flown.position, z=jnp.maximum(flown.position.z, ground)),
-                    velocity=replace(
-                        flown.velocity, z=jnp.where(down, jnp.maximum(flown.velocity.z, 0.0), flown.velocity.z)
-                    ),
-                )
-
-            return jax.lax.fori_loop(0, round(pilot.rate * self.dt), tick, flight)
-
-        assert state.body.airframes is not None
-        flights = jax.vmap(one, in_axes=(0, 0, 0, None))(
-            state.body.airframes, self.setpoints(state, orders), self.wind_at(state), state.world
-        )
-        return self.body_from_vehicles(state, orders, flights)
-
-    # Judging
-
-    def judge(self, state: SurveyState, body: Fleet) -> SurveyState:
-        """The state once the fleet is there, whoever moved it: our model, MuJoCo or PX4."""
-        step = state.step + 1
-        flying = ~state.ended & (state.progress.mode != LANDED)
-        rngs = jax.vmap(lambda i: state.rng.fork(i + 64))(jnp.arange(self.agents))
-        numbers = jnp.arange(self.agents)
-        before, after = state.body.drones, body.drones
-        sortie, reward, over = jax.vmap(lambda own, shared: judged(self, *own, *shared), in_axes=(0, None))(
-            (state.progress, before, after, body.gimbals, numbers, rngs, step),
-            (state.world, body.clock, (before.position, after.position, flying, numbers)),
-        )
-        late = step.astype(jnp.float32) * self.dt >= sortie.limit
-        truncated = self._over(state.world, body.clock)
-        if self.plan.deadline:
-            # A drone sees its clock, and nothing can be earned after the limit: the future is worth nothing.
-            reward = reward + self.plan.end_reward * (late & ~over & ~sortie.success)
-            over = over | late
-        else:
-            truncated = truncated | late
-        sortie = replace(sortie, score=state.progress.score + jnp.where(state.ended, 0.0, reward))
-        truncated = truncated & ~over
-        return replace(
-            state, body=body, progress=sortie, step=step, reward=reward, terminated=over, truncated=truncated
-        )
-
-    # Seeing
-
-    def observe(self, state: SurveyState) -> Float[Array, "agents features"]:
-        """All parts of what each drone knows, side by side."""
-        told = observation.told(self, state)
-        return stack_features([x for part in told.values() for x in part])
-
-    def parts(self, state: SurveyState) -> dict[str, Float[Array, "agents size"]]:
-        """What each drone knows, by name: the same for training and for full-fidelity evaluation."""
-        return {name: stack_features(part) for name, part in observation.told(self, state).items()}
-
-    def privileged_observation(self, state: SurveyState) -> Float[Array, "agents secrets"]:
-        """Where its own target is: what a drone with a camera is not told, for its critic."""
-        return replace(self, sight="none").parts(state)["track"]
-
-    def image(self, state: SurveyState) -> PackedImage:
-        """What every drone's camera sees: colours, or nearness in one channel."""
-        scene = survey_scene(state.world, state.body.clock, state.body.drones.position, self.plan.own)
-        views = jax.vmap(look_of)(
-            state.body.drones, state.body.gimbals, state.rng.stream + state.step.astype(jnp.uint32)
-        )
-        frames = jax.vmap(partial(Camera(self.pixels, self.pixels).render, scene))(views)
-        if self.sight == "rgb":
-            return frames.packed & 0xFFFFFF
-        return (255.0 * 40.0 / (40.0 + jnp.minimum(frames.depth, 1e6))).astype(jnp.uint8)
-
-    # Reporting
-
-    def episode_metrics(self, state: SurveyState) -> dict[str, Float[Array, "agents"]]:
-        sortie, plan = state.progress, self.plan
-        tells = jnp.ones_like(state.truncated)
-        if self.world_life:
-            # Only a sortie that had enough time before its country ends tells how many succeed, whatever became of
-            # it: crashes end early, so of those with little time they alone would count.
-            began = state.body.clock - state.step.astype(jnp.float32) * self.dt
-            tells = began + TELLING * sortie.limit <= self.world_life * state.world.life
-        found = jax.lax.population_count(sortie.found).astype(jnp.float32) / plan.land.targets
-        metrics = {
-            "success": jnp.where(tells, sortie.success, jnp.nan),
-            "episode_return": sortie.score,
-            "duration": state.step.astype(jnp.float32) * self.dt,
-            "battery": sortie.battery,
-            "zone_violation": sortie.entered.astype(jnp.float32),
-            "crash": sortie.hit.astype(jnp.float32),
-            "filter_intervention_rate": sortie.overruled / jnp.maximum(state.step, 1),
-        }
-        if plan.cover:
-            metrics["coverage"] = jax.vmap(coverage.share_of)(sortie.covered)
-        if plan.find_reward:
-            metrics |= {"found": found, "false_alarms": sortie.alarms}
-        if plan.value:
-            most = jnp.maximum(achievable(state.world), 1.0)
-            metrics |= {"value": sortie.value / most, "high_threat": sortie.high, "medium_threat": sortie.medium}
-        if plan.own:
-            metrics["dwell"] = sortie.best_dwell
-        return {name: jnp.asarray(value, jnp.float32) for name, value in metrics.items()}
+        return static_scene(state.world)
 
     def fit_model(self) -> VelocityModel:
         return VelocityModel()
 
     def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> "Survey":
-        drone = replace(self.handling, **(parameters | limits), tilt=1.2)
-        return replace(self, handling=drone, vary_handling=float(np.mean([variation["lag"], variation["lean"]])))
+        model = replace(self.velocity_model, **(parameters | limits), max_tilt=1.2)
+        response = float(np.mean([variation["velocity_time_constant"], variation["tilt_time_constant"]]))
+        return replace(self, velocity_model=model, randomize=replace(self.randomize, response=response))
+
+    # Reporting
+
+    def episode_metrics(self, state: SurveyState) -> dict[str, Float[Array, "agents"]]:
+        sortie, mission = state.progress, self.mission_spec
+        counts = jnp.ones_like(state.truncated)
+        if self.mean_world_lifetime:
+            # Only a sortie that had enough time before the end of its world counts, whether it ended early or not:
+            # crashes always end early.
+            began = state.body.clock - state.step.astype(jnp.float32) * self.control_dt
+            counts = began + LONG_ENOUGH * sortie.time_limit <= self.mean_world_lifetime * state.world.lifetime
+        metrics = {
+            "success": jnp.where(counts, sortie.success, jnp.nan),
+            "episode_return": sortie.episode_return,
+            "duration": state.step.astype(jnp.float32) * self.control_dt,
+            "battery": sortie.battery,
+            "zone_violation": sortie.zone_violation,
+            "crash": sortie.crashed,
+            "filter_intervention_rate": sortie.filter_interventions / jnp.maximum(state.step, 1),
+        }
+        if mission.coverage_half_extent:
+            metrics["coverage"] = jax.vmap(coverage.covered_fraction)(sortie.covered)
+        if mission.reward.detection:
+            found = jax.lax.population_count(sortie.found).astype(jnp.float32) / mission.generator.targets
+            metrics |= {"found": found, "false_alarms": sortie.false_alarms}
+        if mission.required.value:
+            achievable = jnp.maximum(rewards.achievable_value(state.world), 1.0)
+            metrics |= {
+                "value": sortie.value / achievable,
+                "high_threat_time": sortie.high_threat_time,
+                "medium_threat_time": sortie.medium_threat_time,
+            }
+        if mission.target_per_drone:
+            metrics["dwell"] = sortie.best_dwell
+        return {name: jnp.asarray(value, jnp.float32) for name, value in metrics.items()}
 
     def record(self, state: SurveyState) -> dict[str, Array]:
-        """What an episode keeps of a moment, for every drone."""
         drones, sortie = state.body.drones, state.progress
-        kept = {
+        record = {
             "position": jnp.stack(drones.position.parts, -1),
             "velocity": jnp.stack(drones.velocity.parts, -1),
-            "yaw": drones.yaw,
+            "yaw": jnp.asarray(drones.yaw),
             "gimbal": jnp.stack([state.body.gimbals.yaw, state.body.gimbals.pitch], -1),
             "reward": state.reward,
-            "battery": sortie.battery,
+            "battery": jnp.asarray(sortie.battery),
             "mode": sortie.mode,
-            "changed": sortie.changed,
-            "reason": sortie.reason,
+            "filter_correction": jnp.asarray(sortie.filter_correction),
+            "filter_reason": sortie.filter_reason,
             "found": sortie.found,
             "clock": jnp.broadcast_to(state.body.clock, (self.agents,)),
             "ended": state.ended,
         }
-        if self.plan.cover:
-            kept["covered"] = jnp.stack(sortie.covered, -1)
-        if self.plan.own:
-            kept["quality"] = sortie.quality
-        return kept
+        if self.mission_spec.coverage_half_extent:
+            record["covered"] = jnp.stack(sortie.covered, -1)
+        if self.mission_spec.target_per_drone:
+            record["view_quality"] = jnp.asarray(sortie.view_quality)
+        return record
 
     def world_record(self, state: SurveyState) -> dict[str, Array]:
-        """The whole country, leaf by leaf, and where the drones are to go."""
+        """Every leaf of the world by name, and the goals of the drones."""
         return named_leaves(state.world) | {"goal": jnp.stack(state.progress.goal.parts, -1)}
 
-    def baselines(self) -> dict[str, Any]:
-        """The scripts this mission's policy is measured against."""
-        if self.plan.own and self.sight != "none":
-            # They are told where the target is, which a drone with a camera has to see.
+    def baselines(self) -> dict[str, Callable[[SurveyState], Any]]:
+        """The scripts that the policy of this mission is compared with."""
+        if self.mission_spec.target_per_drone and self.camera.on:
+            # They use the tracked position of the target, which a drone with a camera does not observe.
             return {}
         return {name: partial(fly_script, script, self) for name, script in BASELINES.get(self.mission, {}).items()}
-
-
-TELLING = 0.75
-"""Share of its time limit that a sortie in training must have had for its success to count: who succeeds needs less."""
-GUSTS = 4.0
-"""Speed of a gust of air over the speed at which it moves a drone."""
-
-
-def shifted(drone: VelocityDroneState, drift: Vec2) -> VelocityDroneState:
-    """A drone where it believes itself to be."""
-    return replace(drone, position=drone.position + Vec3(drift.x, drift.y, 0.0 * drift.x))
