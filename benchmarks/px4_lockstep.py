@@ -31,7 +31,7 @@ def px4(seconds):
     from slipstream.dynamics.quadrotor import iris
     from slipstream.evaluate.excitation import FreeFlight
     from slipstream.plants.px4 import Px4Plant
-    from slipstream.plants.px4.sensors import RATE
+    from slipstream.plants.px4.sensors import SENSOR_RATE
 
     task, plant = FreeFlight(iris, control_rate=5), Px4Plant(instances=2)
     states = jax.vmap(lambda k: task.reset(Rng.from_seed(0, k)))(jnp.arange(2))
@@ -39,18 +39,18 @@ def px4(seconds):
     try:
         plant.start(task, states)
         plant.command(states, jnp.zeros((2, 4)))
-        before, began = plant.counts.steps, time.perf_counter()
+        before, began = plant.stats.steps, time.perf_counter()
         for _ in range(round(5 * seconds)):
             plant.command(states, jnp.asarray([[2.0, 0.0, 0.0, 0.1], [0.0, 2.0, 0.0, 0.1]]))
         wall = time.perf_counter() - began
-        steps = plant.counts.steps - before
+        steps = plant.stats.steps - before
     finally:
         plant.close()
     return {
         "lockstep_steps_per_second": round(steps / wall, 1),
-        "times_real_time": round(steps / RATE / wall, 2),
+        "times_real_time": round(steps / SENSOR_RATE / wall, 2),
         "control_steps_per_second": round(2 * 5 * seconds / wall, 2),
-        "missed_replies": plant.counts.missed,
+        "missed_replies": plant.stats.missed_replies,
     }
 
 

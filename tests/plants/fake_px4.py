@@ -1,4 +1,4 @@
-"""A program that keeps PX4's side of the bridge: its clock, its silences, its refusals, and enough control to fly.
+"""A fake PX4: it keeps PX4's side of the protocol (lockstep, boot silence, arming checks) and can fly.
 
 Started like PX4 (-i INSTANCE -d ETC). FAKE_PX4 names how it misbehaves: die:SECONDS and hang:SECONDS (simulated), mute,
 noarm; once:FILE dies soon after it is first told a velocity, but only the first of its kind to come.
@@ -25,7 +25,7 @@ FULL = 0x1BFF
 class Fake:
     def __init__(self, instance, fault):
         self.instance, self.fault = instance, fault
-        self.sim, self.wind_at = m.Speaker(1, 200), m.Speaker(instance + 1, 1)
+        self.simulator_encoder, self.offboard_encoder = m.Speaker(1, 200), m.Speaker(instance + 1, 1)
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 14580 + instance))
         self.udp.setblocking(False)
@@ -47,7 +47,7 @@ class Fake:
                 self.tcp = socket.create_connection(("127.0.0.1", 4560 + self.instance), 1.0)
                 self.tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.tcp.settimeout(None)
-                self.tcp.sendall(self.sim.pack(m.HEARTBEAT, 0, 2, 12, 0, 0, 3))
+                self.tcp.sendall(self.simulator_encoder.pack(m.HEARTBEAT, 0, 2, 12, 0, 0, 3))
                 return
             except OSError:
                 time.sleep(0.02)
@@ -115,14 +115,16 @@ class Fake:
             self.armed = False
         signals = self.control(seconds) if self.armed else [0.0] * 4
         self.tcp.sendall(
-            self.sim.pack(m.HIL_ACTUATOR_CONTROLS, now, 1, *signals, *[0.0] * 12, 1 | (128 if self.armed else 0))
+            self.simulator_encoder.pack(
+                m.HIL_ACTUATOR_CONTROLS, now, 1, *signals, *[0.0] * 12, 1 | (128 if self.armed else 0)
+            )
         )
         self.tell(seconds)
 
     # The offboard link
 
     def say(self, kind, *values):
-        self.udp.sendto(self.wind_at.pack(kind, *values), self.remote)
+        self.udp.sendto(self.offboard_encoder.pack(kind, *values), self.remote)
 
     def text(self, words):
         self.say(m.STATUSTEXT, 4, words.encode())
@@ -199,13 +201,24 @@ class Fake:
         rates = [4.0 * (lean[1] - roll), 4.0 * (lean[0] - pitch), turn]
         return self.allocate(max(0.12, min(1.0, thrust)), rates)
 
-    def mixed(self, thrust, rates):
+    def allocate(self, thrust, rates):
         rates = [*rates[:2], rates[2] if self.turns else self.rates[2]]
         torque = [g * (a - b) for g, a, b in zip((0.08, 0.1, 0.2), rates, self.rates, strict=True)]
         return [
             max(0.0, min(1.0, thrust + 0.5 * r * torque[0] + 0.7 * p * torque[1] + y * torque[2]))
             for r, p, y in zip(ROLL, PITCH, YAW, strict=True)
         ]
+
+
+def install(folder):
+    """A build folder of PX4 whose executable is this program."""
+    build = folder / "build"
+    (build / "bin").mkdir(parents=True)
+    (build / "etc" / "init.d-posix").mkdir(parents=True)
+    program = build / "bin" / "px4"
+    program.write_text(f"#!{sys.executable}\nimport runpy\nrunpy.run_path({__file__!r}, run_name='__main__')\n")
+    program.chmod(0o755)
+    return build
 
 
 if __name__ == "__main__":

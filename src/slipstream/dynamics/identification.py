@@ -21,20 +21,20 @@ class FitModel(Protocol):
     """A fast model whose parameters are to be found."""
 
     command: ClassVar[CommandKind]
-    """What is commanded in flights it is fitted to."""
+    """Kind of command in the flights that it is fitted to."""
     shot: ClassVar[float]
-    """Seconds of a shot: the stretch of flight that is predicted from one fitted start."""
+    """Seconds of a shot (multiple shooting): the interval that is simulated from one fitted initial state."""
     max_seconds: ClassVar[float]
-    """Longest useful flight."""
+    """Longest useful flight, s."""
     cruises: ClassVar[bool]
-    """Whether it also needs the plant's top speeds, and whether a flight log can be fitted."""
+    """Whether the plant's largest speeds are measured too, and whether a flight log can be fitted."""
 
     @property
     def dt(self) -> float: ...
 
     @property
     def initial(self) -> dict[str, float]:
-        """Where the search begins."""
+        """Parameters at the start of the fit."""
         ...
 
     def nominal(self) -> dict[str, float]:
@@ -42,17 +42,17 @@ class FitModel(Protocol):
         ...
 
     def start(self, recording: Recording) -> Any:
-        """The model's state at every recorded moment, as far as it was recorded; axes: flights, moments."""
+        """The model's state at every recorded moment, zero where it was not recorded; axes: flights, moments."""
         ...
 
     def step(self, parameters: Mapping[str, Any], state: Any, command: Any) -> Any: ...
 
     def predicted(self, state: Any) -> Float[Array, "outputs"]:
-        """What is compared, each output divided by the error that matters."""
+        """The outputs that are compared, scaled so that errors in all of them weigh alike."""
         ...
 
     def measured(self, recording: Recording) -> np.ndarray:
-        """The same of a recording."""
+        """The same outputs of a recording; axes: flights, moments, outputs."""
         ...
 
 
@@ -117,7 +117,9 @@ class RateModel:
     cruises: ClassVar[bool] = False
     vehicle: Quadrotor
     dt: float = 0.01
+    """seconds of a command"""
     substeps: int = 4
+    """physics steps for each command"""
 
     @property
     def initial(self) -> dict[str, float]:
@@ -127,11 +129,16 @@ class RateModel:
         return self.initial
 
     def start(self, recording: Recording) -> QuadrotorState:
-        part = lambda kind, x: kind(*jnp.moveaxis(jnp.asarray(x), -1, 0))  # noqa: E731
+        def components(x: np.ndarray) -> Array:
+            return jnp.moveaxis(jnp.asarray(x), -1, 0)
+
         return QuadrotorState(
-            part(Vec3, recording.position), part(Quat, recording.attitude), part(Vec3, recording.velocity),
-            part(Vec3, recording.rates), part(Rotors, recording.rotors),
-        )  # fmt: skip
+            position=Vec3(*components(recording.position)),
+            attitude=Quat(*components(recording.attitude)),
+            velocity=Vec3(*components(recording.velocity)),
+            rates=Vec3(*components(recording.rates)),
+            rotors=Rotors(*components(recording.rotors)),
+        )
 
     def step(self, parameters: Mapping[str, Any], state: QuadrotorState, command: Any) -> QuadrotorState:
         factors = PhysicsRandomization(

@@ -1,4 +1,4 @@
-"""95 % intervals of what an evaluation found. Worlds are what is drawn; agents of one world share its luck."""
+"""95 % confidence intervals of an evaluation. Worlds are independent samples; agents of one world are correlated."""
 
 import math
 
@@ -6,29 +6,29 @@ import numpy as np
 from scipy.special import stdtrit
 
 Interval = tuple[float, float]
-FEWEST = 5
-"""Worlds below which nothing is said about uncertainty."""
+MIN_WORLDS = 5
+"""Smallest number of worlds for an interval."""
 NONE: Interval = (math.nan, math.nan)
 
 
 def quantile(worlds: int) -> float:
-    """Of Student's t distribution, for a two-sided interval of 95 % from so many worlds."""
+    """The quantile of Student's t distribution for a two-sided 95 % interval."""
     return float(stdtrit(worlds - 1, 0.975))
 
 
 def rate(values: np.ndarray, agents: int = 1) -> Interval:
-    """Of a success rate, by Wilson's score; `values` are 0 or 1, all agents of a world after the other.
+    """Wilson's score interval of a success rate; `values` are 0 or 1, grouped by world.
 
-    Agents of one world succeed and fail together to some degree, so they count for less than as many worlds: as many
-    as would give the variance that is seen between worlds.
+    Agents of one world are correlated, so the sample size is the effective one: that of independent samples with the
+    variance observed between worlds.
     """
     rows = np.asarray(values, float).reshape(-1, agents)
     worlds = len(rows)
-    if worlds < FEWEST:
+    if worlds < MIN_WORLDS:
         return NONE
     p = float(np.mean(rows))
     count = float(worlds)
-    # Where all succeed, or none, nothing tells how alike the agents of a world are: each world counts once.
+    # If all succeed or all fail, the correlation within a world is unknown: each world counts as one sample.
     if agents > 1 and 0.0 < p < 1.0:
         between = float(np.var(rows.mean(1), ddof=1))
         count = p * (1.0 - p) / between if between > 0.0 else float(rows.size)
@@ -40,18 +40,18 @@ def rate(values: np.ndarray, agents: int = 1) -> Interval:
 
 
 def mean(values: np.ndarray, agents: int = 1) -> Interval:
-    """Of a mean, by Student's t over the means of worlds."""
+    """Student's t interval of a mean, over the means of worlds."""
     rows = np.asarray(values, float).reshape(-1, agents).mean(1)
-    if len(rows) < FEWEST:
+    if len(rows) < MIN_WORLDS:
         return NONE
     half = quantile(len(rows)) * float(np.std(rows, ddof=1)) / math.sqrt(len(rows))
     return float(np.mean(rows)) - half, float(np.mean(rows)) + half
 
 
 def ratio_of_rates(ours: np.ndarray, theirs: np.ndarray, agents: int = 1) -> Interval:
-    """Of their rate over ours, from the intervals of both (the MOVER of Donner and Zou, 2012).
+    """Interval of the ratio of two success rates, theirs over ours (MOVER; Donner and Zou, 2012).
 
-    Worlds that both flew alike make it a little too wide, never too narrow.
+    It ignores that both ran the same worlds, which makes it a little too wide, never too narrow.
     """
     base, other = float(np.mean(ours)), float(np.mean(theirs))
     (base_low, base_high), (low, high) = rate(ours, agents), rate(theirs, agents)
@@ -65,13 +65,13 @@ def ratio_of_rates(ours: np.ndarray, theirs: np.ndarray, agents: int = 1) -> Int
 
 
 def ratio_of_means(ours: np.ndarray, theirs: np.ndarray, agents: int = 1) -> Interval:
-    """Of their mean over ours, by Fieller's theorem; the same worlds stay together.
+    """Fieller's interval of the ratio of two means, theirs over ours, paired by world.
 
-    It holds every r for which the mean of  theirs − r · ours  may be zero. NaN where ours may be zero itself.
+    It contains every r for which the mean of  theirs − r · ours  may be zero; NaN if our mean may be zero itself.
     """
     a, b = (np.asarray(x, float).reshape(-1, agents).mean(1) for x in (ours, theirs))
     count = len(a)
-    if count < FEWEST:
+    if count < MIN_WORLDS:
         return NONE
     t = quantile(count) ** 2 / count
     (va, cov), (_, vb) = np.cov(a, b)
@@ -83,5 +83,5 @@ def ratio_of_means(ours: np.ndarray, theirs: np.ndarray, agents: int = 1) -> Int
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray, agents: int = 1) -> Interval:
-    """Of their mean less ours; the same worlds stay together."""
+    """Interval of the difference of two means, theirs minus ours, paired by world."""
     return mean(np.asarray(theirs, float) - np.asarray(ours, float), agents)

@@ -1,1 +1,1 @@
-"""What moves the bodies in an evaluation: the fast model, MuJoCo, Betaflight, PX4."""
+"""Plants: what moves the bodies in an evaluation (the fast model, MuJoCo, Betaflight or PX4)."""

@@ -1,14 +1,14 @@
-"""The fast plant: the very model the policy was trained on."""
+"""The fast plant: the model that the policy was trained on."""
 
 from typing import Any
 
 import jax
 
-from .plant import AnyTask
+from .plant import AnyState, AnyTask
 
 
 class FastPlant:
-    """Our own dynamics, for all episodes in one call."""
+    """The task's own dynamics, all worlds in one compiled program."""
 
     name = "fast"
     max_worlds = 0
@@ -16,18 +16,18 @@ class FastPlant:
     failed = None
 
     def __init__(self) -> None:
-        self._task = None
+        self._task: AnyTask | None = None
 
     def adapt(self, task: AnyTask) -> AnyTask:
         return task
 
-    def start(self, task: AnyTask, states: Any) -> Any:
+    def start(self, task: AnyTask, states: AnyState) -> Any:
         if task is not self._task:
             self._task, self._move = task, jax.jit(jax.vmap(task.move))
         self._bodies = states.body
         return self._bodies
 
-    def command(self, states: Any, commands: Any) -> None:
+    def command(self, states: AnyState, commands: Any) -> None:
         self._bodies = self._move(states, commands)
 
     def truth(self) -> Any:

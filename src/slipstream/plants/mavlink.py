@@ -1,25 +1,34 @@
-"""The dozen MAVLink 2 messages that the bridge to PX4 speaks, packed by hand: far faster than a general library."""
+"""Encoder and decoder of the dozen MAVLink 2 messages that the PX4 plant uses.
+
+With it the plant needs no MAVLink package. A message costs about as much CPU time as with pymavlink
+(benchmarks/mavlink_cost.py), and the tests compare the frames with pymavlink's.
+"""
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-MAGIC = 0xFD
+Value = int | float | bytes
+"""A field of a payload."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A message: its number, the seed of its checksum, the layout of its payload and the names in it."""
+    """A message type."""
 
     number: int
-    extra: int
+    """message ID"""
+    crc_extra: int
+    """checksum seed, which MAVLink derives from the fields"""
     layout: struct.Struct
+    """payload, in the order of transmission"""
     names: tuple[str, ...]
+    """names of the fields"""
 
 
-def kind(number: int, extra: int, layout: str, names: str) -> Kind:
-    return Kind(number, extra, struct.Struct("<" + layout), tuple(names.split()))
+def kind(number: int, crc_extra: int, layout: str, names: str) -> Kind:
+    return Kind(number, crc_extra, struct.Struct("<" + layout), tuple(names.split()))
 
 
 HEARTBEAT = kind(0, 50, "IBBBBB", "custom_mode type autopilot base_mode status version")
@@ -51,7 +60,7 @@ KINDS = {
 }  # fmt: skip
 
 
-def _table() -> tuple[int, ...]:
+def _crc_table() -> tuple[int, ...]:
     rows = []
     for byte in range(256):
         crc = byte
@@ -61,20 +70,20 @@ def _table() -> tuple[int, ...]:
     return tuple(rows)
 
 
-TABLE = _table()
+CRC_TABLE = _crc_table()
 
 
-def checksum(data: bytes, extra: int) -> int:
-    """CRC-16/MCRF4XX of the bytes and the message's own seed."""
-    crc, table = 0xFFFF, TABLE
+def checksum(data: bytes, crc_extra: int) -> int:
+    """CRC-16/MCRF4XX of the bytes and the message type's seed."""
+    crc, table = 0xFFFF, CRC_TABLE
     for byte in data:
         crc = (crc >> 8) ^ table[(crc ^ byte) & 0xFF]
-    return (crc >> 8) ^ table[(crc ^ extra) & 0xFF]
+    return (crc >> 8) ^ table[(crc ^ crc_extra) & 0xFF]
 
 
 @dataclass(frozen=True)
 class Message:
-    """What was received."""
+    """A received message."""
 
     kind: Kind
     system: int
@@ -85,13 +94,13 @@ class Message:
 
 
 class Speaker:
-    """One end of a link: numbers what it sends."""
+    """Encodes the messages of one sender, with their sequence numbers."""
 
     def __init__(self, system: int = 255, component: int = 190) -> None:
         self.system, self.component, self.sequence = system, component, 0
 
-    def pack(self, kind: Kind, *values: Any) -> bytes:
-        """A whole frame. Zeros at the end of a payload are not sent."""
+    def pack(self, kind: Kind, *values: Value) -> bytes:
+        """A whole frame; MAVLink 2 leaves out zeros at the end of a payload."""
         payload = kind.layout.pack(*values).rstrip(b"\0") or b"\0"
         number = kind.number
         head = bytes(
@@ -100,45 +109,47 @@ class Speaker:
         )  # fmt: skip
         self.sequence = (self.sequence + 1) & 0xFF
         body = head + payload
-        return b"\xfd" + body + checksum(body, kind.extra).to_bytes(2, "little")
+        return b"\xfd" + body + checksum(body, kind.crc_extra).to_bytes(2, "little")
 
 
 class Listener:
-    """Takes bytes as they come and gives whole messages; what is not MAVLink 2, damaged or unknown is passed over."""
+    """Decodes messages from a stream of bytes; it skips other protocols, damaged frames and unknown messages."""
 
     def __init__(self) -> None:
-        self.rest = b""
+        self.pending = b""
         self.damaged = 0
+        """frames with a wrong checksum"""
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        self.rest += data
-        rest, at = self.rest, 0
+        """The messages that are complete with these bytes."""
+        self.pending += data
+        pending, at = self.pending, 0
         try:
             while True:
-                at = rest.find(b"\xfd", at)
+                at = pending.find(b"\xfd", at)
                 if at < 0:
-                    at = len(rest)
+                    at = len(pending)
                     return
-                if len(rest) - at < 12:
+                if len(pending) - at < 12:
                     return
-                length, signed = rest[at + 1], rest[at + 2] & 1
+                length, signed = pending[at + 1], pending[at + 2] & 1
                 end = at + 12 + length
-                if len(rest) < end + 13 * signed:
+                if len(pending) < end + 13 * signed:
                     return
-                number = int.from_bytes(rest[at + 7 : at + 10], "little")
-                known = KINDS.get(number)
-                if known is None:
-                    # Its seed is not known, so it cannot be checked; an unlucky byte costs one message at most.
+                number = int.from_bytes(pending[at + 7 : at + 10], "little")
+                kind = KINDS.get(number)
+                if kind is None:
+                    # Without its seed the checksum cannot be verified; a false start byte costs one message at most.
                     at = end + 13 * signed
                     continue
-                body = rest[at + 1 : end - 2]
-                if checksum(body, known.extra) != int.from_bytes(rest[end - 2 : end], "little"):
+                body = pending[at + 1 : end - 2]
+                if checksum(body, kind.crc_extra) != int.from_bytes(pending[end - 2 : end], "little"):
                     self.damaged += 1
                     at += 1
                     continue
-                size = known.layout.size
+                size = kind.layout.size
                 payload = body[9:].ljust(size, b"\0")[:size]
                 at = end + 13 * signed
-                yield Message(known, body[4], known.layout.unpack(payload))
+                yield Message(kind, body[4], kind.layout.unpack(payload))
         finally:
-            self.rest = rest[at:]
+            self.pending = pending[at:]

@@ -1,87 +1,111 @@
-"""A plant is whatever moves the bodies: our own fast model, MuJoCo, Betaflight or PX4."""
+"""The interface of a plant: what moves the bodies of an evaluation, be it our fast model, MuJoCo, Betaflight or PX4."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..core.task import QuadrotorTask, Task
+from ..core.task import QuadrotorTask, Spec, State, Task
 
 AnyTask = Task[Any]
+AnyState = State[Any, Any, Any]
+T = TypeVar("T")
 
 
 class PlantError(Exception):
-    """A plant that is not there or does not answer, and what to do about it."""
+    """A plant that is missing, cannot run a task or does not respond; the message says what to do."""
 
 
 @runtime_checkable
 class Plant(Protocol):
-    """What moves the bodies of an evaluation: as many worlds at once as it can, as one batch."""
+    """What moves the bodies of an evaluation. States, commands and bodies are batches of worlds."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def max_worlds(self) -> int:
-        """How many worlds it can run at once; 0 is any number."""
+        """Largest number of worlds it runs at the same time; 0 is any number."""
         ...
 
     @property
     def keeps_time(self) -> bool:
-        """Whether it goes on by itself between two commands, so that nothing may be compiled meanwhile."""
+        """Whether nothing may be compiled between two commands, because the plant would be kept waiting."""
         ...
 
     def adapt(self, task: AnyTask) -> AnyTask:
-        """The task as this plant runs it; a PlantError if it cannot."""
+        """The task as this plant runs it; raises a PlantError if it cannot."""
         ...
 
-    def start(self, task: AnyTask, states: Any) -> Any:
-        """Put the bodies where these states have them, or as near as the plant can; where they are now."""
+    def start(self, task: AnyTask, states: AnyState) -> Any:
+        """Place the bodies as in these states, or as near as the plant can; returns where they are."""
         ...
 
-    def command(self, states: Any, commands: Any) -> None:
-        """Hold these commands for one control period."""
+    def command(self, states: AnyState, commands: Any) -> None:
+        """Apply these commands for one control period."""
         ...
 
     def truth(self) -> Any:
-        """Where the bodies are now: this is judged."""
+        """The true bodies, by which the task judges."""
         ...
 
     def estimate(self) -> Any:
-        """Where the plant's own sensors have the bodies: this is what a policy observes. None if that is the truth."""
+        """The bodies as the plant's sensors estimate them, which the policy observes; None if that is the truth."""
         ...
 
     @property
     def failed(self) -> np.ndarray | None:
-        """For every world (and agent) whether the plant failed there, so that its episode cannot go on."""
+        """For every world (and agent), whether the plant failed, so that its episode cannot go on; None is never."""
         ...
 
     def diagnostics(self) -> dict[str, Any]:
-        """What the plant reports about itself, for the summary."""
+        """Figures about the plant itself, for the summary of an evaluation."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release everything the plant holds; it can be started again."""
+        ...
+
+
+@runtime_checkable
+class VehicleTask(QuadrotorTask, Protocol):
+    """What a plant with quadrotors of its own uses of a task."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    def command(self, state: Any, action: Any) -> tuple[Any, Any]: ...
 
 
 def require_quadrotors(task: AnyTask, plant: str) -> AnyTask:
-    """The task for a plant that has quadrotors of its own, or why that cannot be."""
-    if not isinstance(task, QuadrotorTask):
+    """The task without its own vehicle model; raises a PlantError if its agents are not quadrotors."""
+    return vehicle_task(task, plant).without_controller()
+
+
+def vehicle_task(task: AnyTask, plant: str) -> VehicleTask:
+    """The task as one of quadrotors; raises a PlantError if its agents are not quadrotors."""
+    if not isinstance(task, VehicleTask):
         raise PlantError(f"{task.description} has no quadrotors; the plant {plant} cannot fly it. Use --plant fast.")
-    return task.without_controller()
+    return task
 
 
-def agent_axis(task: AnyTask) -> tuple[int, ...]:
-    """The axis of agents, where a world has several."""
-    return (task.spec.agents,) if task.spec.agents > 1 else ()
+def agent_axis(spec: Spec) -> tuple[int, ...]:
+    """The shape of the agents' axis: empty for one agent."""
+    return (spec.agents,) if spec.agents > 1 else ()
 
 
-def zero_actions(task: AnyTask, worlds: int) -> Array:
-    """For all agents of so many worlds, the action that is all zeros."""
-    return task.spec.action.zeros(worlds, *agent_axis(task))
+def zero_actions(spec: Spec, worlds: int) -> Array:
+    """The zero action for all agents of that many worlds."""
+    return spec.action.zeros(worlds, *agent_axis(spec))
 
 
-def flat(tree: Any) -> Any:
-    """Leaves of worlds, or of worlds and agents, as one row of vehicles."""
+def flatten_agents(tree: T) -> T:
+    """Leaves with the axes of worlds and agents reshaped to one axis of vehicles."""
     return jax.tree.map(lambda x: jnp.reshape(x, -1), tree)
+
+
+def unstack(tree: T, count: int) -> list[T]:
+    """The first `count` elements along the leading axis, each as a tree of its own."""
+    return [jax.tree.map(lambda x, k=k: x[k], tree) for k in range(count)]

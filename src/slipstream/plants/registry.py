@@ -1,15 +1,16 @@
-"""The plants there are."""
+"""All plants by name, and how each is made from the settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..dynamics.px4_controller import Px4Controller
 from .betaflight import BetaflightPlant
 from .fast import FastPlant
-from .mujoco import PERFECT, MujocoPlant, SensorSuite
+from .mujoco import PERFECT_SENSORS, MujocoPlant, SensorSuite
 from .plant import Plant
 from .px4 import Px4Plant
 from .settings import PlantSettings
 
+<<<<<<< HEAD
 PLANTS: dict[str, Callable[[PlantSettings], Plant]] = {
     "fast": lambda settings: FastPlant(),
     "mujoco": lambda settings: MujocoPlant(
@@ -19,4 +20,29 @@ PLANTS: dict[str, Callable[[PlantSettings], Plant]] = {
     "px4": lambda settings: Px4Plant(
         settings.px4, settings.instances, settings.first_instance, by_estimate=settings.state_estimate == "sensors"
     ),
+=======
+
+def make_fast(settings: PlantSettings) -> Plant:
+    return FastPlant()
+
+
+def make_mujoco(settings: PlantSettings) -> Plant:
+    sensors = SensorSuite() if settings.state_estimate == "sensors" else PERFECT_SENSORS
+    return MujocoPlant(Px4Controller.of_version(settings.px4_version), sensors)
+
+
+def make_betaflight(settings: PlantSettings) -> Plant:
+    return BetaflightPlant(settings.betaflight)
+
+
+def make_px4(settings: PlantSettings) -> Plant:
+    return Px4Plant(settings.px4, settings.instances, settings.first_instance, state_estimate=settings.state_estimate)
+
+
+PLANTS: Mapping[str, Callable[[PlantSettings], Plant]] = {
+    "fast": make_fast,
+    "mujoco": make_mujoco,
+    "betaflight": make_betaflight,
+    "px4": make_px4,
+>>>>>>> h-plants
 }

@@ -1,8 +1,8 @@
-"""The PX4 plant: the real autopilot, in lockstep, with the MuJoCo vehicle as its world.
+"""The PX4 plant: the real autopilot, in lockstep, with MuJoCo vehicles.
 
-The simulator listens and PX4 connects. Every HIL_SENSOR is one step of PX4's clock and is answered by one
-HIL_ACTUATOR_CONTROLS; commands go to PX4 over its offboard link. All waits are bounded, every process is ours and ends
-with us, and north-east-down appears in this folder only.
+The simulator listens and PX4 connects. Every HIL_SENSOR message advances PX4's clock by one step, and PX4 answers it
+with HIL_ACTUATOR_CONTROLS; setpoints go to PX4 over its offboard link. Every wait has a timeout, every process is a
+child that ends with us, and north-east-down occurs in this folder only.
 """
 
 from .autopilot import Px4

@@ -1,24 +1,25 @@
-"""Between our frames (east-north-up, forward-left-up) and PX4's (north-east-down, forward-right-down)."""
+"""Conversions between our frames (world ENU, body FLU) and PX4's (world NED, body FRD); each is its own inverse."""
 
 import math
 
 import numpy as np
+from jaxtyping import Float
 
 
-def turned(v: np.ndarray) -> np.ndarray:
+def enu_to_ned(v: Float[np.ndarray, "*b 3"]) -> Float[np.ndarray, "*b 3"]:
     """East-north-up to north-east-down, or back."""
     return np.stack([v[..., 1], v[..., 0], -v[..., 2]], -1)
 
 
-def flipped(v: np.ndarray) -> np.ndarray:
+def flu_to_frd(v: Float[np.ndarray, "*b 3"]) -> Float[np.ndarray, "*b 3"]:
     """Forward-left-up to forward-right-down, or back."""
     return v * np.array([1.0, -1.0, -1.0])
 
 
-def attitude_ned(q: np.ndarray) -> np.ndarray:
-    """An attitude from forward-left-up to east-north-up, as one from forward-right-down to north-east-down; or back.
+def attitude_to_ned(q: Float[np.ndarray, "*b 4"]) -> Float[np.ndarray, "*b 4"]:
+    """The rotation from FLU to ENU as the one from FRD to NED, or back.
 
-    Turning the world's axes about the line between x and y, and the body's about x, by half a turn each.
+    The world is rotated by half a turn about the bisector of x and y, the body by half a turn about x.
     """
     w, x, y, z = (q[..., k] for k in range(4))
     return math.sqrt(0.5) * np.stack([w + z, x + y, x - y, w - z], -1)

@@ -1,83 +1,100 @@
-"""What the sensors of a vehicle tell PX4."""
+"""The sensor messages that PX4 gets in hardware-in-the-loop mode: HIL_SENSOR, HIL_GPS and HIL_STATE_QUATERNION."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from ...core.geometry import Vec3
+from ...core.geometry import Scalar, Vec3
 from ...dynamics.quadrotor import GRAVITY, QuadrotorState
-from .frames import turned
+from .frames import enu_to_ned
 
 HOME = (47.397742, 8.545594, 488.0)
-"""Latitude, longitude and height of the world's origin: where the magnetic field below is that of the Earth."""
-FIELD = np.array([0.2151, 0.0102, 0.4297])
-"""Gauss, north-east-down."""
-EARTH = 6_371_000.0
-RATE = 250
-"""HIL_SENSOR a second: at 500 a PX4 with stock parameters answers every other one."""
+"""Latitude and longitude (degrees) and altitude (m) of the world's origin; the magnetic field belongs to this place."""
+MAGNETIC_FIELD_NED = np.array([0.2151, 0.0102, 0.4297])
+"""Gauss."""
+EARTH_RADIUS = 6_371_000.0
+SENSOR_RATE = 250
+"""HIL_SENSOR messages a second: at 500 a PX4 with default parameters answers only every other one."""
 IMU, MAGNETOMETER, BAROMETER = 0x03F, 0x1C0, 0x1A00
-"""Fields of a HIL_SENSOR; PX4 takes a sensor's only if all of them are there."""
+"""Bits of HIL_SENSOR's fields_updated; PX4 uses a sensor only if all of its bits are set."""
 
 
 @dataclass(frozen=True)
-class Sensors:
-    """How well the sensors work. Noise is always on: PX4 calls a quiet sensor stale."""
+class HilSensors:
+    """Noise and ranges of the simulated sensors. PX4 rejects a sensor without noise as stale."""
 
-    force_noise: float = 0.05
-    rates_noise: float = 0.004
-    field_noise: float = 0.003
-    height_noise: float = 0.15
-    place_noise: float = 0.1
-    speed_noise: float = 0.02
-    force_limit: float = 15.5 * GRAVITY
-    rates_limit: float = math.radians(1990.0)
+    accelerometer_noise: float = 0.05
+    """standard deviation, m/s²"""
+    gyroscope_noise: float = 0.004
+    """standard deviation, rad/s"""
+    magnetometer_noise: float = 0.003
+    """standard deviation, gauss"""
+    barometer_noise: float = 0.15
+    """standard deviation, m"""
+    gps_position_noise: float = 0.1
+    """standard deviation, m"""
+    gps_velocity_noise: float = 0.02
+    """standard deviation, m/s"""
+    accelerometer_range: float = 15.5 * GRAVITY
+    """m/s²; PX4 stores accelerations up to 16 g"""
+    gyroscope_range: float = math.radians(1990.0)
+    """rad/s; PX4 stores rates up to 2000°/s"""
 
-    def feel(self, flight: QuadrotorState, before: Vec3, noise: Any) -> list[Any]:
-        """Of one vehicle, forward-right-down: specific force, rates and magnetic field, within what PX4 can hold.
+    def read_sensors(self, state: QuadrotorState, previous: Vec3, noise: Float[Array, "9"]) -> list[Scalar]:
+        """Specific force, body rates and magnetic field of one vehicle, in the FRD frame.
 
-        `noise` is nine standard Gaussian numbers; `before` the velocity one message ago, so that a contact is felt.
+        `previous` is the velocity one message ago, so that contact forces are measured too; `noise` are nine standard
+        Gaussian numbers.
         """
-        push = (flight.velocity - before) * float(RATE) + Vec3(0.0, 0.0, GRAVITY)
-        force = flight.attitude.unrotate(push).parts
-        field = flight.attitude.unrotate(Vec3(*(float(x) for x in turned(FIELD)))).parts
+        acceleration = (state.velocity - previous) * float(SENSOR_RATE) + Vec3(0.0, 0.0, GRAVITY)
+        force = state.attitude.unrotate(acceleration).parts
+        field = state.attitude.unrotate(Vec3(*(float(x) for x in enu_to_ned(MAGNETIC_FIELD_NED)))).parts
         signs = (1.0, -1.0, -1.0)
-        felt = [s * f + self.force_noise * n for s, f, n in zip(signs, force, noise[:3], strict=True)]
-        spin = [s * r + self.rates_noise * n for s, r, n in zip(signs, flight.rates.parts, noise[3:6], strict=True)]
-        pull = [s * m + self.field_noise * n for s, m, n in zip(signs, field, noise[6:], strict=True)]
+        accelerometer = [s * f + self.accelerometer_noise * n for s, f, n in zip(signs, force, noise[:3], strict=True)]
+        gyroscope = [
+            s * r + self.gyroscope_noise * n for s, r, n in zip(signs, state.rates.parts, noise[3:6], strict=True)
+        ]
+        magnetometer = [s * m + self.magnetometer_noise * n for s, m, n in zip(signs, field, noise[6:], strict=True)]
         return [
-            *(jnp.clip(x, -self.force_limit, self.force_limit) for x in felt),
-            *(jnp.clip(x, -self.rates_limit, self.rates_limit) for x in spin),
-            *pull,
+            *(jnp.clip(x, -self.accelerometer_range, self.accelerometer_range) for x in accelerometer),
+            *(jnp.clip(x, -self.gyroscope_range, self.gyroscope_range) for x in gyroscope),
+            *magnetometer,
         ]
 
 
-def pressure_at(height: float) -> float:
-    """Of the standard atmosphere, hPa."""
-    return 1013.25 * (1.0 - 2.25577e-5 * height) ** 5.25588
+def pressure_at(altitude: float) -> float:
+    """Pressure of the standard atmosphere, hPa."""
+    return 1013.25 * (1.0 - 2.25577e-5 * altitude) ** 5.25588
 
 
-def on_earth(place: np.ndarray) -> tuple[int, int, int]:
-    """Latitude and longitude in 1e-7 degrees and height in mm of a place, north-east-down from home."""
-    north, east, down = place
-    lat = HOME[0] + math.degrees(north / EARTH)
-    lon = HOME[1] + math.degrees(east / (EARTH * math.cos(math.radians(HOME[0]))))
+def geodetic(position: Float[np.ndarray, "3"]) -> tuple[int, int, int]:
+    """Latitude and longitude in 1e-7 degrees and altitude in mm, of a position in NED from home."""
+    north, east, down = position
+    lat = HOME[0] + math.degrees(north / EARTH_RADIUS)
+    lon = HOME[1] + math.degrees(east / (EARTH_RADIUS * math.cos(math.radians(HOME[0]))))
     return round(lat * 1e7), round(lon * 1e7), round(1000.0 * (HOME[2] - down))
 
 
-def centimetres(speed: np.ndarray) -> list[int]:
-    """Speeds as two bytes each hold them."""
-    return [max(min(round(100.0 * part), 32767), -32768) for part in speed]
+def to_centimeters(velocity: Float[np.ndarray, "3"]) -> list[int]:
+    """Velocities in cm/s, clipped to 16 bits."""
+    return [max(min(round(100.0 * part), 32767), -32768) for part in velocity]
 
 
-def fix_of(time_us: int, place: np.ndarray, speed: np.ndarray) -> tuple[int, ...]:
-    """What a satellite receiver says at a place."""
-    over_ground = min(round(100.0 * math.hypot(speed[0], speed[1])), 65534)
-    return time_us, *on_earth(place), 90, 140, over_ground, *centimetres(speed), 65535, 3, 12
+def gps_values(time_us: int, position: Float[np.ndarray, "3"], velocity: Float[np.ndarray, "3"]) -> tuple[int, ...]:
+    """The values of HIL_GPS for a measured position and velocity in NED."""
+    ground_speed = min(round(100.0 * math.hypot(velocity[0], velocity[1])), 65534)
+    return time_us, *geodetic(position), 90, 140, ground_speed, *to_centimeters(velocity), 65535, 3, 12
 
 
-def state_of(time_us: int, q: np.ndarray, rates: np.ndarray, place: np.ndarray, speed: np.ndarray) -> tuple[Any, ...]:
-    """The truth, for PX4's log."""
-    return time_us, *q, *rates, *on_earth(place), *centimetres(speed), 0, 0, 0, 0, 0
+def state_values(
+    time_us: int,
+    q: Float[np.ndarray, "4"],
+    rates: Float[np.ndarray, "3"],
+    position: Float[np.ndarray, "3"],
+    velocity: Float[np.ndarray, "3"],
+) -> tuple[float, ...]:
+    """The values of HIL_STATE_QUATERNION: the true state, which PX4 only logs."""
+    return time_us, *q, *rates, *geodetic(position), *to_centimeters(velocity), 0, 0, 0, 0, 0
