@@ -218,7 +218,7 @@ def track_map(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], out
     (x0, y0), (x1, y1) = points.min(axis=0) - 2.2, points.max(axis=0) + 2.2
     scale = 760 / max(x1 - x0, 1e-6)
     width, height = 760.0, (y1 - y0) * scale
-    fastest = max((float(np.max(speed)) for _, speed in paths), default=1.0)
+    fastest = max((float(np.max(speed)) for _, speed in paths), default=0.0) or 1.0
 
     def at(x: float, y: float) -> str:
         return f"{(x - x0) * scale:.1f},{(y1 - y) * scale:.1f}"

@@ -136,7 +136,8 @@ class RaceCanvas:
         self.gates = self.leader.world["gates"]
         # Generated tracks differ between worlds: then only the flights in the leader's world are drawn.
         self.flights = [e for e in flights if np.allclose(e.world["gates"], self.gates)]
-        self.max_speed = max(float(np.linalg.norm(e.trajectory["velocity"], axis=-1).max()) for e in self.flights)
+        speeds = [float(np.linalg.norm(e.trajectory["velocity"], axis=-1).max()) for e in self.flights]
+        self.max_speed = max(*speeds, 1e-3)
         self.large, self.small = (ImageFont.load_default(size * FINE) for size in (26, 15))
         points = np.concatenate([self.gates[:, :2], *[e.trajectory["position"][:, :2] for e in self.flights]])
         low, high = points.min(axis=0) - 1.5, points.max(axis=0) + 1.5
