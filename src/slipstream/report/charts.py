@@ -165,9 +165,8 @@ def histogram(values: np.ndarray, x_name: str, y_name: str, bins: int = 30) -> s
     values = values[np.isfinite(values)]
     if not values.size:
         return svg('<text x="20" y="40" class="name">no episode has a value</text>', WIDTH, 80)
-    low, high = np.quantile(values, [0.0, 0.995])
-    counts, edges = np.histogram(values, bins, range=nonempty_range(float(low), float(high)))
-    axes = Axes((edges[0], edges[-1]), (0.0, float(counts.max())), x_name, y_name)
+    counts, edges = np.histogram(values, bin_edges(values, bins))
+    axes = Axes((edges[0], edges[-1]), (0.0, 1.15 * float(counts.max())), x_name, y_name)
     for count, a, b in zip(counts, edges, edges[1:], strict=False):
         x, y = axes.px(a), axes.py(float(count))
         axes.parts.append(
@@ -181,6 +180,21 @@ def histogram(values: np.ndarray, x_name: str, y_name: str, bins: int = 30) -> s
         f'<text x="{middle + 5:.1f}" y="{TOP + 12}" class="tick" fill="{SECOND}">mean {np.mean(values):.2f}</text>'
     )
     return axes.svg()
+
+
+def bin_edges(values: np.ndarray, bins: int) -> np.ndarray:
+    """Edges of about `bins` equal bins without the highest outliers.
+
+    Values on a grid, such as times in control periods, get bins of whole grid steps: other bins would show a comb.
+    """
+    low, high = nonempty_range(*(float(x) for x in np.quantile(values, [0.0, 0.995])))
+    gaps = np.diff(np.unique(np.round(values.astype(float), 4)))
+    step = float(gaps.min()) if gaps.size else 0.0
+    if step and np.allclose(gaps / step, np.round(gaps / step), atol=0.05) and (high - low) / step < 10 * bins:
+        points = math.ceil((high - low) / step - 0.05) + 1
+        per_bin = math.ceil(points / bins)
+        return low + step * (per_bin * np.arange(math.ceil(points / per_bin) + 1) - 0.5)
+    return np.linspace(low, high, bins + 1)
 
 
 def stacked_bar(parts: dict[str, float]) -> str:
@@ -201,10 +215,10 @@ def stacked_bar(parts: dict[str, float]) -> str:
 def track_map(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: float) -> str:
     """Gates and flown paths from above, each path colored by its speed."""
     points = np.concatenate([gates[:, :2], *[p[:, :2] for p, _ in paths]])
-    (x0, y0), (x1, y1) = points.min(axis=0) - 1.5, points.max(axis=0) + 1.5
+    (x0, y0), (x1, y1) = points.min(axis=0) - 2.2, points.max(axis=0) + 2.2
     scale = 760 / max(x1 - x0, 1e-6)
     width, height = 760.0, (y1 - y0) * scale
-    fastest = max((float(np.max(speed)) for _, speed in paths), default=1.0)
+    fastest = max((float(np.max(speed)) for _, speed in paths), default=0.0) or 1.0
 
     def at(x: float, y: float) -> str:
         return f"{(x - x0) * scale:.1f},{(y1 - y) * scale:.1f}"
@@ -222,8 +236,15 @@ def track_map(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], out
         dx, dy = -sin * outer / 2, cos * outer / 2
         body.append(f'<polyline points="{at(x - dx, y - dy)} {at(x + dx, y + dy)}" stroke="{INK}" stroke-width="5"/>')
         body.append(f'<polyline points="{at(x, y)} {at(x + cos, y + sin)}" stroke="{INK}" stroke-width="2"/>')
-        tx, ty = at(x + dx * 1.35 - cos * 0.3, y + dy * 1.35 - sin * 0.3).split(",")
-        body.append(f'<text x="{tx}" y="{ty}" class="name mid">{number} ({z:.1f} m)</text>')
+        tip = " ".join(at(x + a * cos - b * sin, y + a * sin + b * cos) for a, b in ((1.2, 0), (0.8, 0.2), (0.8, -0.2)))
+        body.append(f'<polygon points="{tip}" fill="{INK}"/>')
+        # To the left of the gate, with a white outline over the paths.
+        tx, ty = at(x - sin * (outer / 2 + 0.55), y + cos * (outer / 2 + 0.55)).split(",")
+        side = "end" if sin > 0.5 else "" if sin < -0.5 else "mid"
+        body.append(
+            f'<text x="{tx}" y="{ty}" dy="4" class="name {side}" paint-order="stroke" stroke="#fff" stroke-width="4">'
+            f"{number} ({z:.1f} m)</text>"
+        )
     for i in range(60):
         red, green, blue = speed_color(i / 59)
         body.append(

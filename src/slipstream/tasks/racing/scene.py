@@ -30,7 +30,7 @@ COLORS = tuple(
 DRONE_LABEL, POST_LABEL = 100, 101
 
 
-def race_scene(gates: Sequence[Gate], others: Vec3 | None = None) -> Scene:
+def race_scene(gates: Sequence[Gate], others: Vec3 | None = None, colors: Sequence[Color] = COLORS) -> Scene:
     """The scene of a track, with other drones at the positions `others`. Gate k has the label k."""
     # Offsets to the left and up, and half edges, of the left, right, upper and lower bar.
     middle = (OPENING + BAR) / 2
@@ -38,7 +38,7 @@ def race_scene(gates: Sequence[Gate], others: Vec3 | None = None) -> Scene:
     bars = ((middle, 0.0, upright), (-middle, 0.0, upright), (0.0, middle, level), (0.0, -middle, level))
     boxes, posts = [], []
     for number, gate in enumerate(gates):
-        color = COLORS[number % len(COLORS)]
+        color = colors[number % len(colors)]
         attitude = heading(gate.normal)
         left = Vec3(-gate.sin, gate.cos, 0.0)
         up = Vec3(0.0, 0.0, 1.0)
