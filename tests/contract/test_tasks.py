@@ -11,14 +11,9 @@ import pytest
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box, Discrete, MultiDiscrete
 from slipstream.core.task import CameraTask, PrivilegedTask, Task, advance
-<<<<<<< HEAD
 from slipstream.experiment.registry import presets
 from slipstream.sensors.camera import CameraSettings
 from slipstream.sensors.noise import SensorNoise
-=======
-from slipstream.experiment.experiment import PRESETS
-from slipstream.sensors.camera import CameraSettings
->>>>>>> h-survey
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import RaceReward, Racing, Randomization
 from slipstream.tasks.survey import Survey
@@ -46,13 +41,8 @@ TASKS = {
     "fourth order": Racing(integrator="rk4", physics_rate=200, track="long"),
     "px4 controller": Racing(controller="px4", track="ring"),
     "bay": Marine(vessels=4, buoys=2),
-<<<<<<< HEAD
     "bay with whirls": replace(presets()["marine-icra"].task, vessels=3, buoys=3, vortices=3),
     "lone vessel with a sonar": presets()["marine-iros"].task,
-=======
-    "bay with whirls": replace(PRESETS["marine-icra"].task, vessels=3, buoys=3, vortices=3),
-    "lone vessel with a sonar": PRESETS["marine-iros"].task,
->>>>>>> h-survey
     "survey with cameras": Survey(mission="dwell", agents=3, camera=CameraSettings("rgb", resolution=16)),
 }
 

@@ -48,34 +48,15 @@ def test_numbers_that_are_known_are_found_again():
 
 def test_the_velocity_model_follows_px4s_controller_within_a_quarter_of_a_meter_per_second():
     experiment, found = fit_experiment(presets()["survey-transit"])
-<<<<<<< HEAD
-    assert found.steps_after <= 0.25
-    assert found.steps_after * 5.0 <= found.steps_before
-    assert found.after < 0.35 * found.before
-<<<<<<< HEAD
-    assert all(0.0 < s < 1.0 for s in found.relative_error.values())
-    handling = experiment.task.handling
-    assert handling.climb == pytest.approx(2.97, abs=0.05)
-    assert handling.sink == pytest.approx(1.48, abs=0.05)
-    assert 10.0 < handling.speed < 12.5
-    assert 0.05 <= experiment.task.vary_handling <= 0.3
-=======
-    assert all(0.0 < s < 1.0 for s in found.sigma.values())
-=======
     assert found.step_error_after <= 0.25
     assert found.step_error_after * 5.0 <= found.step_error_before
     assert found.error_after < 0.35 * found.error_before
     assert all(0.0 < s < 1.0 for s in found.relative_error.values())
->>>>>>> h-plants
     model = experiment.task.velocity_model
     assert model.max_climb_rate == pytest.approx(2.97, abs=0.05)
     assert model.max_sink_rate == pytest.approx(1.48, abs=0.05)
     assert 10.0 < model.max_speed < 12.5
     assert 0.05 <= experiment.task.randomize.response <= 0.3
-<<<<<<< HEAD
->>>>>>> h-survey
-=======
->>>>>>> h-plants
 
 
 def test_a_preset_that_was_fitted_is_read_again(tmp_path):

@@ -10,17 +10,6 @@ from .plant import Plant
 from .px4 import Px4Plant
 from .settings import PlantSettings
 
-<<<<<<< HEAD
-PLANTS: dict[str, Callable[[PlantSettings], Plant]] = {
-    "fast": lambda settings: FastPlant(),
-    "mujoco": lambda settings: MujocoPlant(
-        Px4Controller.of_version(settings.px4_version), PERFECT if settings.state_estimate == "truth" else SensorSuite()
-    ),
-    "betaflight": lambda settings: BetaflightPlant(settings.betaflight),
-    "px4": lambda settings: Px4Plant(
-        settings.px4, settings.instances, settings.first_instance, by_estimate=settings.state_estimate == "sensors"
-    ),
-=======
 
 def make_fast(settings: PlantSettings) -> Plant:
     return FastPlant()
@@ -44,5 +33,4 @@ PLANTS: Mapping[str, Callable[[PlantSettings], Plant]] = {
     "mujoco": make_mujoco,
     "betaflight": make_betaflight,
     "px4": make_px4,
->>>>>>> h-plants
 }

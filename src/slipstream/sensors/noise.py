@@ -36,13 +36,8 @@ class SensorNoise:
         if min(self.position, self.velocity, self.attitude, self.body_rates) < 0.0:
             raise ValueError("sensor noise must not be negative")
 
-<<<<<<< HEAD
     def measure(self, state: "QuadrotorState", rng: Rng) -> "QuadrotorState":
         """The state as noisy instruments show it."""
-=======
-    def measure(self, state: QuadrotorState, rng: Rng) -> QuadrotorState:
-        """The state with noise."""
->>>>>>> h-sensors
         if self.position:
             noise, rng = noise_vector(rng, self.position)
             state = replace(state, position=state.position + noise)
