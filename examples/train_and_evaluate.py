@@ -1,6 +1,6 @@
 """Train, evaluate, film and report in Python.
 
-    python examples/train_and_evaluate.py runs/mine 40000000
+python examples/train_and_evaluate.py runs/mine 40000000
 """
 
 import sys

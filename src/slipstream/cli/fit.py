@@ -62,10 +62,12 @@ def format_fit(found: Fit, out: Path) -> str:
     for name, value in found.parameters.items():
         error, between = 100 * found.relative_error[name], 100 * found.between_flight_std[name]
         lines.append(f"{name:26} {value:9.3f} {error:7.1f}% {between:15.1f}%")
-    ratio = found.before / max(found.after, 1e-9)
-    lines.append(f"held-out error: {found.before:.3f} before, {found.after:.3f} after ({ratio:.1f} times less)")
-    if math.isfinite(found.steps_after):
-        before, after = found.steps_before, found.steps_after
+    ratio = found.error_before / max(found.error_after, 1e-9)
+    lines.append(
+        f"held-out error: {found.error_before:.3f} before, {found.error_after:.3f} after ({ratio:.1f} times less)"
+    )
+    if math.isfinite(found.step_error_after):
+        before, after = found.step_error_before, found.step_error_after
         ratio = before / max(after, 1e-9)
         lines.append(f"steps of 5 m/s: {before:.3f} m/s before, {after:.3f} after ({ratio:.1f} times less)")
     return "\n".join([*lines, f"train on it: slipstream train {out}"])
