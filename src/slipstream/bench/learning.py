@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
+from jaxtyping import Array
 
 from ..core import device
 from ..core.rng import Rng
@@ -78,7 +79,7 @@ def policy(experiment: Experiment[Any, Any], name: str, worlds: int) -> dict[str
     see = weights.encode if task.spec.image_shape else None
     steps = 64 // task.spec.image_interval * task.spec.image_interval
 
-    def acting(indices: Any) -> Any:
+    def acting(indices: Array) -> Any:
         states, rngs = fresh_worlds(task, indices)
         states, _, transitions, _, seen = rollout(task, partial(explore, weights), states, rngs, steps, see)
         # All is written; what is handed out is only the last of it.

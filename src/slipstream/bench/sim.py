@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
+from jaxtyping import Array
 
 from ..core import device
 from ..core.geometry import Quat, Vec3
 from ..core.rng import Rng
-from ..core.task import LimitTask, Task
+from ..core.task import AnyState, LimitTask, Restart, Task
 from ..dynamics.quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState, Rotors
 from ..learn.rollout import RESTART_WINDOW, advance_worlds, block_of, in_blocks, with_restarts
 from .timing import REPEATS, Say, timed
@@ -53,7 +54,7 @@ def sim_rate(task: Task[Any], worlds: int, steps: int, observe: bool = True) -> 
     if worlds % mesh.size:
         raise ValueError(f"{worlds} worlds do not divide over {mesh.size} devices")
 
-    def work(indices: Any) -> Any:
+    def work(indices: Array) -> Any:
         return step_randomly(task, *fresh_worlds(task, indices), steps, observe)
 
     spec = PartitionSpec(device.AXIS)
@@ -65,7 +66,7 @@ def sim_rate(task: Task[Any], worlds: int, steps: int, observe: bool = True) -> 
     return done / wall, done / cpu
 
 
-def fresh_worlds(task: Task[Any], indices: Any) -> tuple[Any, Rng]:
+def fresh_worlds(task: Task[Any], indices: Array) -> tuple[Any, Rng]:
     """New worlds, and the generators of their random actions."""
     own = jax.vmap(partial(Rng.from_seed, 7))
     agents = task.spec.agents
@@ -73,13 +74,13 @@ def fresh_worlds(task: Task[Any], indices: Any) -> tuple[Any, Rng]:
     return jax.vmap(lambda i: task.reset(Rng.from_seed(0, i)))(indices), rngs
 
 
-def step_randomly(task: Task[Any], states: Any, rngs: Rng, steps: int, observe: bool) -> tuple[Any, Any]:
+def step_randomly(task: Task[Any], states: AnyState, rngs: Rng, steps: int, observe: bool) -> tuple[Any, Any]:
     """Random actions for `steps` steps, every step observed: the states and last observations, in blocks."""
     step = partial(_step_block, task, steps=steps, observe=observe)
     return in_blocks(step, states, rngs, agents=task.spec.agents)
 
 
-def _step_block(task: Task[Any], states: Any, rngs: Rng, steps: int, observe: bool) -> tuple[Any, Any]:
+def _step_block(task: Task[Any], states: AnyState, rngs: Rng, steps: int, observe: bool) -> tuple[Any, Any]:
     agents = task.spec.agents
     draw = jax.vmap(task.spec.action.sample)
     draw = jax.vmap(draw) if agents > 1 else draw
@@ -87,7 +88,7 @@ def _step_block(task: Task[Any], states: Any, rngs: Rng, steps: int, observe: bo
     # Worlds last, so that each feature is a contiguous row.
     look = jax.vmap(task.observe, out_axes=-1)
 
-    def tick(fresh: Any, carry: Any) -> tuple[Any, None]:
+    def tick(fresh: Restart[Any], carry: tuple[Any, ...]) -> tuple[Any, None]:
         states, stale, (rngs, seen) = carry
         action, rngs = draw(rngs)
         states, stale = advance_worlds(task, states, action, fresh, stale)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, UInt8, UInt32
+from jaxtyping import Array, Bool, Float, Int, PyTree, UInt8, UInt32
 
 from .rng import Rng
 from .spaces import ActionSpace
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 World = TypeVar("World")
 Body = TypeVar("Body")
 Progress = TypeVar("Progress")
-S = TypeVar("S", bound="State[Any, Any, Any]")
+S = TypeVar("S", bound="AnyState")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 PackedImage = UInt32[Array, "*agents h w"] | UInt8[Array, "*agents h w"]
@@ -127,7 +127,7 @@ class Task(Generic[S]):
         """A world at its start."""
         raise NotImplementedError(f"{type(self).__name__} has no reset")
 
-    def step(self, state: S, action: Any) -> S:
+    def step(self, state: S, action: Array) -> S:
         """The world one control period later, with the reward and the end of that step."""
         raise NotImplementedError(f"{type(self).__name__} has no step")
 
@@ -150,15 +150,15 @@ class Task(Generic[S]):
         """The task as it is evaluated; by default as it is trained."""
         return self
 
-    def command(self, state: S, action: Any) -> tuple[S, Any]:
+    def command(self, state: S, action: Array) -> tuple[S, Any]:
         """The state that remembers the action, and what the vehicle is commanded."""
         return state, action
 
-    def move(self, state: S, command: Any) -> Any:
+    def move(self, state: S, command: PyTree) -> Any:
         """Where our own model takes the body in one control period. By default it makes the whole step."""
         return self.step(state, command)
 
-    def judge(self, state: S, body: Any) -> S:
+    def judge(self, state: S, body: PyTree) -> S:
         """The state once the body is there, whoever moved it."""
         return body
 
@@ -183,6 +183,10 @@ class Task(Generic[S]):
         }
 
 
+AnyTask = Task[Any]
+AnyState = State[Any, Any, Any]
+
+
 def derive(task: T, **values: Any) -> T:
     """A copy of a task with fields set that are not settings (`field(init=False)`), such as a traced stage."""
     copied = copy.copy(task)
@@ -191,7 +195,7 @@ def derive(task: T, **values: Any) -> T:
     return copied
 
 
-def named_leaves(tree: Any) -> dict[str, Array]:
+def named_leaves(tree: PyTree) -> dict[str, Array]:
     """Every leaf by its path, such as `position.x`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator="."): jnp.asarray(leaf) for path, leaf in leaves}
@@ -204,25 +208,25 @@ def named_leaves(tree: Any) -> dict[str, Array]:
 class CameraTask(Protocol):
     """A task whose agents have cameras."""
 
-    def image(self, state: Any) -> PackedImage: ...
+    def image(self, state: "AnyState") -> PackedImage: ...
 
 
 @runtime_checkable
 class PrivilegedTask(Protocol):
     """A task whose critic observes more than its agents do."""
 
-    def privileged_observation(self, state: Any) -> Float[Array, "*agents features"]: ...
+    def privileged_observation(self, state: "AnyState") -> Float[Array, "*agents features"]: ...
 
 
 @runtime_checkable
 class RespawningTask(Protocol):
     """A task whose agents come and go in a world that goes on. `state.step` then has the axis of agents, too."""
 
-    def draw_respawns(self, rng: Rng, state: Any) -> Any:
+    def draw_respawns(self, rng: Rng, state: "AnyState") -> Any:
         """How every agent would start in this world."""
         ...
 
-    def respawn(self, state: Any, respawns: Any, who: Bool[Array, "agents"]) -> Any:
+    def respawn(self, state: "AnyState", respawns: PyTree, who: Bool[Array, "agents"]) -> Any:
         """The state in which the agents `who` have started anew; where the world has ended, they have ended with it."""
         ...
 
@@ -247,27 +251,27 @@ class QuadrotorTask(Protocol):
         """The same task for a plant that brings its own vehicles and controllers."""
         ...
 
-    def vehicle_states(self, state: Any) -> "QuadrotorState":
+    def vehicle_states(self, state: "AnyState") -> "QuadrotorState":
         """Where the vehicles start, and how they move."""
         ...
 
-    def setpoints(self, state: Any, command: Any) -> "Setpoint":
+    def setpoints(self, state: "AnyState", command: PyTree) -> "Setpoint":
         """What their controllers are commanded."""
         ...
 
-    def wind_at(self, state: Any) -> "Vec3":
+    def wind_at(self, state: "AnyState") -> "Vec3":
         """The wind where each vehicle is."""
         ...
 
-    def randomization(self, state: Any) -> "PhysicsRandomization":
+    def randomization(self, state: "AnyState") -> "PhysicsRandomization":
         """How each vehicle differs from the nominal one."""
         ...
 
-    def body_from_vehicles(self, state: Any, command: Any, vehicles: "QuadrotorState") -> Any:
+    def body_from_vehicles(self, state: "AnyState", command: PyTree, vehicles: "QuadrotorState") -> Any:
         """The body of the task, once the vehicles fly like that."""
         ...
 
-    def collision_scene(self, state: Any) -> "Scene":
+    def collision_scene(self, state: "AnyState") -> "Scene":
         """What can be run into."""
         ...
 
@@ -301,7 +305,7 @@ class Restart(Generic[S]):
     """Where to go on after an end: a new world, and for a `RespawningTask` the starts in this one."""
 
     state: S
-    respawns: Any = None
+    respawns: PyTree = None
     stale: Bool[Array, ""] | None = None  # whether the world of the respawns has been replaced since
 
 
@@ -337,7 +341,7 @@ def draw_restart(task: Task[S], state: S) -> Restart[S]:
     return Restart(fresh, task.draw_respawns(rng.fork(1), state), jnp.bool_(False))
 
 
-def advance(task: Task[S], state: S, action: Any, restart: Restart[S] | None = None) -> S:
+def advance(task: Task[S], state: S, action: Array, restart: Restart[S] | None = None) -> S:
     """One step of a world, or the restart of what had ended.
 
     A world restarts on the step after its end and nowhere else, so the last observation of an episode is

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..core.geometry import Quat, Vec2, Vec3
 from .control_modes import FittedParameters, RateControl
@@ -45,9 +45,9 @@ class FitModel(Protocol):
         """The model's state at every recorded moment, zero where it was not recorded; axes: flights, moments."""
         ...
 
-    def step(self, parameters: Mapping[str, Any], state: Any, command: Any) -> Any: ...
+    def step(self, parameters: Mapping[str, Any], state: PyTree, command: Array) -> Any: ...
 
-    def predicted(self, state: Any) -> Float[Array, "outputs"]:
+    def predicted(self, state: PyTree) -> Float[Array, "outputs"]:
         """The outputs that are compared, scaled so that errors in all of them weigh alike."""
         ...
 
@@ -95,7 +95,7 @@ class VelocityModel:
             Vec2(0.0 * yaw, 0.0 * yaw), Vec2(0.0 * yaw, 0.0 * yaw),
         )  # fmt: skip
 
-    def step(self, parameters: Mapping[str, Any], state: VelocityDroneState, command: Any) -> VelocityDroneState:
+    def step(self, parameters: Mapping[str, Any], state: VelocityDroneState, command: Array) -> VelocityDroneState:
         # A fitted drone is limited by its acceleration; the nominal one has a max_tilt of its own.
         drone = replace(VelocityDrone(), **({"max_tilt": 1.2} | dict(parameters)))
         return step_velocity(state, Vec3(*command[:3]), command[3], drone, None, self.dt)
@@ -140,7 +140,7 @@ class RateModel:
             rotors=Rotors(*components(recording.rotors)),
         )
 
-    def step(self, parameters: Mapping[str, Any], state: QuadrotorState, command: Any) -> QuadrotorState:
+    def step(self, parameters: Mapping[str, Any], state: QuadrotorState, command: Array) -> QuadrotorState:
         factors = PhysicsRandomization(
             thrust=parameters["thrust"], motor_lag=parameters["motor_lag"], drag=parameters["drag"]
         )

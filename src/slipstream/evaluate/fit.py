@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..core.geometry import Vec3
 from ..core.task import FittableTask, QuadrotorTask
@@ -37,10 +37,10 @@ HUBER_DELTA = 0.3
 """Error from which the Huber loss is linear, so that outliers do not dominate the fit."""
 
 
-def simulate(model: FitModel, parameters: dict[str, Any], start: Any, commands: Any) -> tuple[Any, Array]:
+def simulate(model: FitModel, parameters: dict[str, Any], start: PyTree, commands: Array) -> tuple[Any, Array]:
     """The final state of the model after the commands, and its predicted outputs at every step."""
 
-    def tick(state: Any, command: Any) -> tuple[Any, Array]:
+    def tick(state: PyTree, command: Array) -> tuple[Any, Array]:
         after = model.step(parameters, state, command)
         return after, model.predicted(after)
 
@@ -127,7 +127,7 @@ def fit(
     optimizer_state = optimizer.init(variables)
 
     @jax.jit
-    def update(variables: Any, optimizer_state: optax.OptState) -> tuple[Any, optax.OptState, Array]:
+    def update(variables: PyTree, optimizer_state: optax.OptState) -> tuple[Any, optax.OptState, Array]:
         value, gradient = jax.value_and_grad(loss)(variables)
         gradient = jax.tree.map(lambda g: jnp.where(jnp.isfinite(g), g, 0.0), gradient)
         updates, optimizer_state = optimizer.update(gradient, optimizer_state, variables)
@@ -171,7 +171,7 @@ def uncertainty(
     commands, measured = jnp.asarray(recording.commands), jnp.asarray(model.measured(recording)[:, 1:])
     names = list(logs)
 
-    def residuals(theta: Array, start: Any, commands: Array, measured: Array) -> Array:
+    def residuals(theta: Array, start: PyTree, commands: Array, measured: Array) -> Array:
         parameters = {k: jnp.exp(theta[i]) for i, k in enumerate(names)}
         return (simulate(model, parameters, start, commands)[1] - measured).reshape(-1)
 

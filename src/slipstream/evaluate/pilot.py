@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+from jaxtyping import Array
 
-from ..core.task import CameraTask
+from ..core.task import AnyState, AnyTask, CameraTask
 from ..learn.rollout import with_image_age
 from ..plants.plant import AnyTask
+from ..policy.policy import ImagePolicy, Policy
 from ..runs.run import Run
 
 
-def no_expectation(policy: Any, states: Any, actions: Any) -> dict[str, Any]:
+def no_expectation(policy: Policy, states: AnyState, actions: Array) -> dict[str, Any]:
     return {}
 
 
@@ -29,34 +31,34 @@ class Pilot:
     """actions by policy, states, image features, and the age of the image"""
     expect: Callable[[Any, Any, Any], dict[str, Any]] = no_expectation
     """what the policy expects of its actions, for the record"""
-    policy: Any = None
+    policy: Policy | None = None
 
 
 @runtime_checkable
 class DistributionalPolicy(Protocol):
     """A policy that knows the distribution of returns of an action."""
 
-    def return_quantiles(self, observation: Any, action: Any) -> Any:
+    def return_quantiles(self, observation: Array, action: Array) -> Any:
         """The lowest first; None if it knows only the mean."""
         ...
 
 
-def trained_pilot(task: AnyTask, policy: Any) -> Pilot:
+def trained_pilot(task: AnyTask, policy: Policy) -> Pilot:
     """A policy, without exploring."""
     spec = task.spec
 
-    def encode(policy: Any, states: Any) -> Any:
-        return (
-            policy.encode(jax.vmap(task.image)(states)) if isinstance(task, CameraTask) and spec.image_shape else None
-        )
+    def encode(policy: Policy, states: AnyState) -> Any:
+        if not isinstance(task, CameraTask) or not isinstance(policy, ImagePolicy) or not spec.image_shape:
+            return None
+        return policy.encode(jax.vmap(task.image)(states))
 
-    def act(policy: Any, states: Any, features: Any, age: Any) -> Any:
+    def act(policy: Policy, states: AnyState, features: Array | None, age: int | Array) -> Any:
         observation = jax.vmap(task.observe)(states)
         if features is not None:
             observation = with_image_age(observation, states, age, spec.image_interval)
         return policy.act(observation, None, features)[0]
 
-    def expect(policy: Any, states: Any, actions: Any) -> dict[str, Any]:
+    def expect(policy: Policy, states: AnyState, actions: Array) -> dict[str, Any]:
         if not isinstance(policy, DistributionalPolicy):
             return {}
         returns = policy.return_quantiles(jax.vmap(task.observe)(states), actions)

@@ -8,10 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from ..core.rng import Rng
-from ..core.task import select, select_agents
+from ..core.task import AnyState, select, select_agents
 from ..plants.plant import AnyTask, Plant
+from ..policy.policy import Policy
 from .episode import Episode
 from .pilot import Pilot
 
@@ -46,7 +48,7 @@ class EpisodeRunner:
     def begin(self) -> Callable[..., Any]:
         """From states and the plant's estimate to the first commands."""
 
-        def begin(policy: Any, states: Any, estimate: Any) -> Any:
+        def begin(policy: Policy, states: AnyState, estimate: PyTree) -> Any:
             features = self.pilot.encode(policy, states)
             commanded, commands, expected = self._decide(policy, states, estimate, features, 0)
             return commanded, commands, features, self._record(states) | expected
@@ -57,7 +59,15 @@ class EpisodeRunner:
     def turn(self) -> Callable[..., Any]:
         """From where the plant has brought the bodies to the next commands: one call, since some keep real time."""
 
-        def turn(policy: Any, commanded: Any, bodies: Any, estimate: Any, features: Any, age: Any, look: bool) -> Any:
+        def turn(
+            policy: Policy,
+            commanded: AnyState,
+            bodies: PyTree,
+            estimate: PyTree,
+            features: Array | None,
+            age: int | Array,
+            look: bool,
+        ) -> Any:
             states = self._judge(commanded, bodies)
             reward = jnp.where(commanded.ended, 0.0, states.reward)
             features = self.pilot.encode(policy, states) if look else features
@@ -67,7 +77,7 @@ class EpisodeRunner:
         return partial(jax.jit(turn, static_argnames="look"), self.pilot.policy)
 
     def _decide(
-        self, policy: Any, states: Any, estimate: Any, features: Any, age: Any
+        self, policy: Policy, states: AnyState, estimate: PyTree, features: Array | None, age: int | Array
     ) -> tuple[Any, Any, dict[str, Any]]:
         # The pilot acts by what the plant's sensors say; what is judged is where the bodies are.
         believed = states if estimate is None else replace(states, body=estimate)
@@ -77,15 +87,15 @@ class EpisodeRunner:
         # An episode that has ended stays as it ended, so that its metrics are those of its end.
         return self._freeze(states, replace(commanded, body=states.body)), commands, expected
 
-    def _judge(self, commanded: Any, bodies: Any) -> Any:
+    def _judge(self, commanded: AnyState, bodies: PyTree) -> Any:
         return self._freeze(commanded, jax.vmap(self.task.judge)(commanded, bodies))
 
-    def _freeze(self, before: Any, after: Any) -> Any:
+    def _freeze(self, before: AnyState, after: AnyState) -> Any:
         if self.task.spec.agents == 1:
             return jax.vmap(select)(before.ended, before, after)
         return jax.vmap(select)(jnp.all(before.ended, axis=1), before, freeze_ended(before, after))
 
-    def _record(self, states: Any) -> dict[str, Any]:
+    def _record(self, states: AnyState) -> dict[str, Any]:
         return dict(jax.vmap(self.task.record)(jax.tree.map(lambda x: x[: self.keep], states)))
 
     @cached_property
@@ -130,14 +140,18 @@ class EpisodeRunner:
         flat = {name: np.asarray(value, np.float32).reshape(-1) for name, value in metrics.items()}
         return EvaluationResult(flat, episodes)
 
-    def _compile(self, states: Any) -> None:
+    def _compile(self, states: AnyState) -> None:
         """Compile everything before a plant has to keep time."""
         commanded, _, features, _ = self.begin(states, states.body)
         for look in {True, self.task.spec.image_interval == 1}:
             self.turn(commanded, states.body, states.body, features, 0, look=look)
 
     def _episodes(
-        self, rows: list[dict[str, Any]], lengths: np.ndarray, worlds: Any, metrics: dict[str, np.ndarray]
+        self,
+        rows: list[dict[str, Any]],
+        lengths: np.ndarray,
+        worlds: dict[str, np.ndarray],
+        metrics: dict[str, np.ndarray],
     ) -> list[Episode]:
         return [
             Episode(
@@ -164,7 +178,7 @@ def run_episodes(
     return EvaluationResult(metrics, [episode for part in parts for episode in part.episodes][:keep])
 
 
-def freeze_ended(before: Any, after: Any) -> Any:
+def freeze_ended(before: AnyState, after: AnyState) -> Any:
     """Agents that had ended keep their ends and what was counted for them until the others have ended too."""
     over = before.ended
     own_clock = after.step.shape == over.shape  # in some tasks every agent counts its own steps

@@ -1,5 +1,6 @@
 """Scoring a run on a plant: many worlds, the same scripts beside it, intervals, and what is kept on disk."""
 
+import dataclasses
 import shutil
 import time
 from collections.abc import Mapping
@@ -150,10 +151,10 @@ def plant_label(plant: str, trained: AnyTask, other: AnyTask | None) -> str:
     return "-".join([plant, *(f"{name}={value}" for name, value in sorted(changed_settings(trained, other).items()))])
 
 
-def changed_settings(trained: Any, other: Any, prefix: str = "") -> dict[str, Any]:
+def changed_settings(trained: AnyTask, other: AnyTask, prefix: str = "") -> dict[str, Any]:
     """Settings of two tasks of one class that differ, nested ones by their path."""
     found: dict[str, Any] = {}
-    for name in trained.__dataclass_fields__:
+    for name in (field.name for field in dataclasses.fields(trained)):  # pyright: ignore[reportArgumentType]
         ours, theirs = getattr(trained, name), getattr(other, name)
         if ours == theirs:
             continue

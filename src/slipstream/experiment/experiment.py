@@ -53,7 +53,7 @@ class Experiment(Generic[TaskT, LearnerT]):
         }
 
     @classmethod
-    def from_dict(cls, data: Any) -> "Experiment[Any, Any]":
+    def from_dict(cls, data: object) -> "Experiment[Any, Any]":
         """The experiment that `as_dict` described; anything else is refused in words."""
         if not isinstance(data, dict) or not {"task", "learner"} <= set(data):
             raise ValueError("an experiment is an object with task, learner and settings")

@@ -10,19 +10,19 @@ from ..core.errors import suggest
 T = TypeVar("T")
 
 
-def to_dict(value: Any) -> Any:
+def to_dict(value: object) -> Any:
     """Plain data for JSON: settings only, nested ones as objects."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
     return list(map(to_dict, value)) if isinstance(value, tuple) else value
 
 
-def from_dict(kind: type[T], values: Any, what: str) -> T:
+def from_dict(kind: type[T], values: object, what: str) -> T:
     """The dataclass with those fields; anything that is not one of its fields, or not of its type, is refused."""
     return kind(**checked_fields(kind, values, what))
 
 
-def checked_fields(kind: type, values: Any, what: str, leave_out: frozenset[str] = frozenset()) -> dict[str, Any]:
+def checked_fields(kind: type, values: object, what: str, leave_out: frozenset[str] = frozenset()) -> dict[str, Any]:
     """`values`, if every one of them is a field of `kind` and of its type."""
     if not isinstance(values, dict):
         raise ValueError(f"{what} is an object with settings, not {values!r}")
@@ -34,7 +34,7 @@ def checked_fields(kind: type, values: Any, what: str, leave_out: frozenset[str]
     return {name: checked_value(hints[name], value, f"{what}.{name}") for name, value in values.items()}
 
 
-def checked_value(kind: Any, value: Any, where: str) -> Any:
+def checked_value(kind: object, value: object, where: str) -> Any:
     """`value` as a field of that type takes it."""
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return from_dict(kind, value, where)
@@ -43,10 +43,10 @@ def checked_value(kind: Any, value: Any, where: str) -> Any:
     if not matches_type(kind, value):
         expected = getattr(kind, "__name__", "") if typing.get_origin(kind) is None else str(kind)
         raise ValueError(f"{where} takes {expected.removeprefix('typing.')}, not {value!r}")
-    return float(value) if kind is float else value
+    return float(value) if kind is float and isinstance(value, int | float) else value
 
 
-def matches_type(kind: Any, value: Any) -> bool:
+def matches_type(kind: object, value: object) -> bool:
     """Whether a value from outside can be a field of that type: of the right size, known, and if a number, finite."""
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Literal:

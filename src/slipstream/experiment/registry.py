@@ -136,7 +136,7 @@ def find_task(name: str) -> type[Task[Any]]:
     return _task_in(module, attribute, name)
 
 
-def find_recorded_task(source: Any) -> type[Task[Any]]:
+def find_recorded_task(source: object) -> type[Task[Any]]:
     """The task that a run or an experiment file records. Runs no code that the user has not named or installed."""
     if not isinstance(source, str) or ":" not in source:
         raise TaskNotFoundError("it does not say which class its task is")
@@ -161,7 +161,7 @@ def find_recorded_task(source: Any) -> type[Task[Any]]:
     return _task_in(module, attribute, source)
 
 
-def task_source(task: Any) -> str:
+def task_source(task: object) -> str:
     """Where a task comes from, as `find_recorded_task` reads it."""
     kind = type(task)
     return next((source for source, named in _named.items() if named is kind), f"{kind.__module__}:{kind.__qualname__}")
@@ -195,11 +195,11 @@ def _task_in(module: ModuleType, attribute: str, name: str) -> type[Task[Any]]:
 # Learners
 
 
-def find_learner(name: Any) -> type:
+def find_learner(name: object) -> type:
     if not isinstance(name, str) or name not in LEARNERS:
         raise ValueError(f"there is no learner '{name}'{suggest(str(name), LEARNERS)}")
     return LEARNERS[name]
 
 
-def learner_name(learner: Any) -> str:
+def learner_name(learner: object) -> str:
     return next(name for name, kind in LEARNERS.items() if type(learner) is kind)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.rng import Rng
 from ..core.task import Spec
@@ -109,5 +109,5 @@ class AcIqn(OffPolicy[DeterministicPolicy]):
     def mask_period(self) -> int:
         return self.policy_delay
 
-    def mask_updates(self, updates: Any, count: Int[Array, ""]) -> Any:
+    def mask_updates(self, updates: PyTree, count: Int[Array, ""]) -> Any:
         return self._actor.mask_updates(updates, count)

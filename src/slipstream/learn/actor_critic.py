@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.rng import Rng
 from ..core.spaces import Box
@@ -86,7 +86,7 @@ class DeterministicActor:
         beyond = jnp.mean(jnp.square(jnp.maximum(jnp.abs(raw) - SATURATED, 0.0)), -1)
         return jnp.tanh(raw), weighted_mean(beyond, batch.weight)
 
-    def mask_updates(self, updates: Any, count: Int[Array, ""]) -> Any:
+    def mask_updates(self, updates: PyTree, count: Int[Array, ""]) -> Any:
         """Updates of the actor only in every `policy_delay`-th gradient step."""
         if self.policy_delay == 1:
             return updates

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.rng import Rng
 from ..core.struct import per_world, struct
@@ -174,7 +174,7 @@ class OffPolicy(Generic[P]):
         """Gradient steps after which `mask_updates` repeats itself."""
         return 1
 
-    def mask_updates(self, updates: Any, count: Int[Array, ""]) -> Any:
+    def mask_updates(self, updates: PyTree, count: Int[Array, ""]) -> Any:
         """The parameter updates that are applied in gradient step `count`; by default all."""
         return updates
 
@@ -264,7 +264,7 @@ class OffPolicy(Generic[P]):
                 reward=self.reward_scale * batch.reward,
             )
 
-            def loss(params: Any) -> tuple[Array, tuple[Array, Metrics]]:
+            def loss(params: PyTree) -> tuple[Array, tuple[Array, Metrics]]:
                 return self.loss(state.policy.with_params(params), state.target, batch, loss_key)
 
             grads, (errors, metrics) = jax.grad(loss, has_aux=True)(state.policy.params)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.errors import require_choice
 from ..core.rng import Rng
@@ -30,7 +30,7 @@ CACHED_SAMPLES, CACHED_IMAGES = 256, 16
 class PpoState:
     """The state of a training: worlds, networks, optimizer and generators."""
 
-    worlds: Any = per_world()  # states, with a leading axis of worlds
+    worlds: PyTree = per_world()  # states, with a leading axis of worlds
     rngs: Rng = per_world()  # one generator for every world (and agent), for exploration
     policy: ActorCritic
     optimizer: optax.OptState
@@ -216,7 +216,7 @@ class Ppo:
         self,
         task: Task[Any],
         policy: ActorCritic,
-        worlds: Any,
+        worlds: PyTree,
         transitions: Transition,
         images: Images | None,
         axis: str | None,
@@ -298,7 +298,7 @@ class Ppo:
         train = replace(train, policy=policy, optimizer=optimizer, learning_rate=learning_rate)
         return train, jax.tree.map(jnp.mean, metrics)
 
-    def _loss(self, params: Any, policy: ActorCritic, batch: PpoBatch) -> tuple[Array, Metrics]:
+    def _loss(self, params: PyTree, policy: ActorCritic, batch: PpoBatch) -> tuple[Array, Metrics]:
         """Sums over the samples, not means: a minibatch comes in parts, and restarts do not count."""
         policy = policy.with_params(params)
         if self.final_std > 0.0:

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.rng import Rng
 from ..core.struct import per_world, struct
@@ -26,7 +26,7 @@ from .rollout import Decision, EpisodeStats, Transition, init_worlds, masked_mea
 class PqnState:
     """The state of a training: worlds, network, optimizer and generators."""
 
-    worlds: Any = per_world()
+    worlds: PyTree = per_world()
     rngs: Rng = per_world()
     policy: QPolicy
     optimizer: optax.OptState
@@ -181,7 +181,7 @@ class Pqn:
         """The value of the best action; with several heads, their mean."""
         return jnp.mean(jnp.stack([jnp.max(part, -1) for part in policy.actions.split(values)]), 0)
 
-    def _batch(self, task: Task[Any], policy: QPolicy, worlds: Any, transitions: Transition) -> PqnBatch:
+    def _batch(self, task: Task[Any], policy: QPolicy, worlds: PyTree, transitions: Transition) -> PqnBatch:
         """The samples of a rollout, with their TD(λ) returns as targets."""
         last = self._values(policy, policy.normalizer(observe_all(task, worlds)))
         assert transitions.value is not None
@@ -217,7 +217,7 @@ class Pqn:
         (policy, optimizer), metrics = jax.lax.scan(learn, (train.policy, train.optimizer), orders)
         return replace(train, policy=policy, optimizer=optimizer), jax.tree.map(jnp.mean, metrics)
 
-    def _loss(self, params: Any, policy: QPolicy, batch: PqnBatch) -> tuple[Array, Metrics]:
+    def _loss(self, params: PyTree, policy: QPolicy, batch: PqnBatch) -> tuple[Array, Metrics]:
         values = self._values(policy.with_params(params), batch.observation)
         heads = zip(policy.actions.split(values), policy.actions.encode(batch.action), strict=True)
         errors = jnp.stack([jnp.take_along_axis(q, index[:, None], 1)[:, 0] - batch.target for q, index in heads])

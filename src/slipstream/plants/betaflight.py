@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..core.geometry import Vec3
 from ..dynamics.control_modes import RateSetpoint
@@ -269,7 +269,7 @@ class BetaflightPlant:
         self._task, self.vehicle, self.vehicles = task, flown.airframe, MujocoVehicles(flown, self.rate)
         self._steps = round(flown.spec.control_dt * self.rate)
 
-        def setpoints(states: AnyState, commands: Any) -> tuple[Array, Array]:
+        def setpoints(states: AnyState, commands: PyTree) -> tuple[Array, Array]:
             wind = flatten_agents(jax.vmap(flown.wind_at)(states))
             return pack_leaves(flatten_agents(jax.vmap(flown.setpoints)(states, commands))), pack_leaves(wind)
 
@@ -339,7 +339,7 @@ class BetaflightPlant:
 
     # Flight
 
-    def command(self, states: AnyState, commands: Any) -> None:
+    def command(self, states: AnyState, commands: PyTree) -> None:
         assert self.bodies is not None and self.firmware is not None
         setpoint, wind = (np.asarray(x) for x in self._setpoints(states, commands))
         thrust, *rates = setpoint[:, 0].tolist()

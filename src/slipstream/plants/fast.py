@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 from .plant import AnyState, AnyTask
 
@@ -27,7 +28,7 @@ class FastPlant:
         self._bodies = states.body
         return self._bodies
 
-    def command(self, states: AnyState, commands: Any) -> None:
+    def command(self, states: AnyState, commands: PyTree) -> None:
         self._bodies = self._move(states, commands)
 
     def truth(self) -> Any:

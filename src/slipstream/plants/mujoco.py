@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..core import device
 from ..core.geometry import Quat, Vec3
@@ -361,7 +361,7 @@ class MujocoVehicles:
         bodies.set_states(vehicles)
         return bodies, vehicles, randomization
 
-    def _body_from_columns(self, states: AnyState, commands: Any, columns: Columns, rotors: Any) -> Any:
+    def _body_from_columns(self, states: AnyState, commands: PyTree, columns: Columns, rotors: Any) -> Any:
         """The task's bodies from the columns of all vehicles and the speeds of their rotors."""
         vehicles = states_from_columns(columns, Rotors(*rotors))
         shaped = jax.tree.map(lambda x: jnp.reshape(x, (-1, *agent_axis(self.task.spec))), vehicles)
@@ -400,7 +400,7 @@ class ControlInput:
     randomization: PhysicsRandomization
 
 
-def pack_leaves(tree: Any) -> Float[Array, "leaves vehicles"]:
+def pack_leaves(tree: PyTree) -> Float[Array, "leaves vehicles"]:
     """All leaves as one array: passing many small arrays costs more than the program itself."""
     return jnp.stack([jnp.asarray(leaf, jnp.float32) for leaf in jax.tree.leaves(tree)])
 
@@ -488,7 +488,7 @@ class MujocoPlant:
         controller = self.controller.tuned_for(flown.airframe)
         control_loop = ControlLoop(flown.airframe, controller, self.sensors, self.rate, self.seed)
 
-        def control_input(states: AnyState, commands: Any) -> ControlInput:
+        def control_input(states: AnyState, commands: PyTree) -> ControlInput:
             one = jax.vmap(lambda s, c: ControlInput(flown.setpoints(s, c), flown.wind_at(s), flown.randomization(s)))
             return flatten_agents(one(states, commands))
 
@@ -509,11 +509,11 @@ class MujocoPlant:
             after, thrusts, wrench = control_loop.tick(unpack_loop(loop), unpacked, columns, count)
             return pack_leaves(after), thrusts, wrench
 
-        def estimate(states: AnyState, commands: Any, loop: Array) -> Any:
+        def estimate(states: AnyState, commands: PyTree, loop: Array) -> Any:
             state = unpack_loop(loop).sensors.estimate
             return vehicles.body_from_columns(states, commands, columns_from_states(state), state.rotors.parts)
 
-        def truth(states: AnyState, commands: Any, loop: Array, columns: Columns) -> Any:
+        def truth(states: AnyState, commands: PyTree, loop: Array, columns: Columns) -> Any:
             return vehicles.body_from_columns(states, commands, columns, unpack_loop(loop).rotors.parts)
 
         self._control_input = jax.jit(lambda states, commands: pack_leaves(control_input(states, commands)))
@@ -530,7 +530,7 @@ class MujocoPlant:
         self._commanded: tuple[AnyState, Any] | None = None
         return states.body
 
-    def command(self, states: AnyState, commands: Any) -> None:
+    def command(self, states: AnyState, commands: PyTree) -> None:
         assert self.bodies is not None
         inputs = self._control_input(states, commands)
         self._commanded = states, commands

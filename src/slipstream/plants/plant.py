@@ -5,12 +5,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
-from ..core.task import QuadrotorTask, Spec, State, Task
+from ..core.task import AnyState, AnyTask, QuadrotorTask, Spec
 
-AnyTask = Task[Any]
-AnyState = State[Any, Any, Any]
 T = TypeVar("T")
 
 
@@ -43,7 +41,7 @@ class Plant(Protocol):
         """Place the bodies as in these states, or as near as the plant can; returns where they are."""
         ...
 
-    def command(self, states: AnyState, commands: Any) -> None:
+    def command(self, states: AnyState, commands: PyTree) -> None:
         """Apply these commands for one control period."""
         ...
 
@@ -76,7 +74,7 @@ class VehicleTask(QuadrotorTask, Protocol):
     @property
     def spec(self) -> Spec: ...
 
-    def command(self, state: Any, action: Any) -> tuple[Any, Any]: ...
+    def command(self, state: Any, action: Array) -> tuple[Any, Any]: ...
 
 
 def require_quadrotors(task: AnyTask, plant: str) -> AnyTask:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from ..core.struct import static, struct
@@ -171,7 +171,7 @@ class QPolicy:
     def params(self) -> Any:
         return self.torso, self.head
 
-    def with_params(self, params: Any) -> "QPolicy":
+    def with_params(self, params: PyTree) -> "QPolicy":
         return replace(self, torso=params[0], head=params[1])
 
     def outputs(self, observation: Float[Array, "*b d"], key: PRNGKeyArray | None = None) -> Float[Array, "*b h a"]:

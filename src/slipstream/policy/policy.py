@@ -1,9 +1,10 @@
 """What every policy offers to those who fly it and to those who train it."""
 
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from ..core.task import PackedImage
 from .nets import Normalizer
 
 ImageFeatures = Float[Array, "*b e"] | None
@@ -24,6 +25,15 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class ImagePolicy(Policy, Protocol):
+    """A policy that also sees images."""
+
+    def encode(self, image: PackedImage) -> ImageFeatures:
+        """Features of an image, computed once for all steps it stays."""
+        ...
+
+
 class TrainablePolicy(Policy, Protocol):
     """A policy whose parameters a gradient changes."""
 
@@ -35,6 +45,6 @@ class TrainablePolicy(Policy, Protocol):
         """The parameters that the optimizer updates, as a tree."""
         ...
 
-    def with_params(self, params: Any) -> Self:
+    def with_params(self, params: PyTree) -> Self:
         """The policy with other parameters."""
         ...

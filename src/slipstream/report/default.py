@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
+from ..core.task import AnyTask
 from ..evaluate.episode import Episode
 from . import charts
 from .text import Film, ReportText, Section
@@ -23,7 +23,7 @@ CURVES = 5
 HEADINGS = ("heading", "yaw")
 
 
-def text(task: Any) -> ReportText:
+def text(task: AnyTask) -> ReportText:
     return ReportText(
         task=task.description,
         film="Paths from above, with marks where the world has places; on the right what was recorded of the first "
@@ -31,7 +31,7 @@ def text(task: Any) -> ReportText:
     )
 
 
-def sections(task: Any, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
+def sections(task: AnyTask, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
     """Paths, how metrics spread, and one episode over time."""
     found = []
     paths = [path for episode in episodes for path in positions(episode)]
@@ -58,12 +58,12 @@ def sections(task: Any, episodes: list[Episode], metrics: dict[str, np.ndarray])
     return found
 
 
-def film(task: Any, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
+def film(task: AnyTask, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
     pace, frames = pace_for(episodes, seconds)
     return Film(DefaultCanvas(episodes, title, pace, footer), frames)
 
 
-def map_canvas(task: Any, episode: Episode, title: str, pace: float, edge: int | None) -> "PathCanvas":
+def map_canvas(task: AnyTask, episode: Episode, title: str, pace: float, edge: int | None) -> "PathCanvas":
     return PathCanvas([episode], pace, edge or HEIGHT)
 
 

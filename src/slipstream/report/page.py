@@ -184,7 +184,7 @@ def minutes(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     if isinstance(value, list):
         return " to ".join(map(shown, value))
     if value is None or (isinstance(value, float) and not math.isfinite(value)):

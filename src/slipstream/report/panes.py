@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from ..core.task import AnyTask
 from ..evaluate.episode import Episode, load_episodes
 from ..runs.run import Run
 from .default import positions
@@ -21,7 +21,7 @@ PAPER, INK, ALARM = (244, 248, 251), (15, 23, 42), (220, 38, 38)
 
 
 def hardest_films(
-    folder: Path, task: Any, runs: dict[str, Run], watch: Callable[[int, int], None]
+    folder: Path, task: AnyTask, runs: dict[str, Run], watch: Callable[[int, int], None]
 ) -> list[tuple[str, str, Path]]:
     """The worlds most agents fail in, all agents beside each other; and the best of them with the returns it expects."""
     module, kept = report_module(task), {name: load_episodes(run, "fast") for name, run in runs.items()}
@@ -48,7 +48,7 @@ def hardest_films(
 class Reel:
     """Worlds one after the other."""
 
-    def __init__(self, module: ReportModule, task: Any, episodes: list[Episode], title: str) -> None:
+    def __init__(self, module: ReportModule, task: AnyTask, episodes: list[Episode], title: str) -> None:
         self.parts = [module.map_canvas(task, episode, title, PACE, None) for episode in episodes]
         self.size = self.parts[0].size
         self.lengths = [frames_of([episode]) for episode in episodes]
@@ -67,7 +67,7 @@ class Panes:
 
     columns, edge, foot = 4, 320, 34
 
-    def __init__(self, module: ReportModule, task: Any, episodes: dict[str, list[Episode]]) -> None:
+    def __init__(self, module: ReportModule, task: AnyTask, episodes: dict[str, list[Episode]]) -> None:
         self.parts: dict[str, list[MapCanvas]] = {
             name: [module.map_canvas(task, e, name, PACE, self.edge - 4) for e in some]
             for name, some in episodes.items()

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
+from ..core.task import AnyTask
 from ..evaluate.episode import Episode
 
 
@@ -74,15 +75,15 @@ Landmarks = Callable[[Episode, float], list[tuple[np.ndarray, bool]]]
 class ReportModule(Protocol):
     """What the module that a task names in `report` has."""
 
-    def text(self, task: Any) -> ReportText: ...
+    def text(self, task: AnyTask) -> ReportText: ...
 
-    def sections(self, task: Any, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]: ...
+    def sections(self, task: AnyTask, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]: ...
 
-    def film(self, task: Any, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
+    def film(self, task: AnyTask, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
         """Of the first episodes of an evaluation."""
         ...
 
-    def map_canvas(self, task: Any, episode: Episode, title: str, pace: float, edge: int | None) -> MapCanvas:
+    def map_canvas(self, task: AnyTask, episode: Episode, title: str, pace: float, edge: int | None) -> MapCanvas:
         """One episode from above, as a square of `edge` pixels, or in full."""
         ...
 

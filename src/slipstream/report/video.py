@@ -5,11 +5,12 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import av
 import numpy as np
 
+from ..core.task import AnyTask
 from ..evaluate.episode import Episode, load_episodes
 from ..runs.run import Run, RunError
 from .text import Canvas, ReportModule
@@ -17,7 +18,7 @@ from .text import Canvas, ReportModule
 FPS = 25
 
 
-def report_module(task: Any) -> ReportModule:
+def report_module(task: AnyTask) -> ReportModule:
     """The module that draws the film and writes the page of a task: imported only now."""
     return cast(ReportModule, importlib.import_module(task.report))
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from safetensors import SafetensorError, safe_open
 
 from .files import json_text, sync_folder, write_whole
@@ -32,7 +33,7 @@ class CheckpointError(Exception):
     """A checkpoint that cannot be written or must not be used, and what to do about it."""
 
 
-def flat(tree: Any) -> dict[str, Any]:
+def flat(tree: PyTree) -> dict[str, Any]:
     """Every leaf by its path."""
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
@@ -73,7 +74,7 @@ def header(leaves: dict[str, Any]) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def write(folder: Path, tree: Any, **facts: Any) -> None:
+def write(folder: Path, tree: PyTree, **facts: Any) -> None:
     """Store a tree so that `folder` either holds all of it or does not exist, even if the power fails."""
     aside = folder.with_name(f".{folder.name}.part")
     try:
@@ -112,7 +113,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def read(folder: Path, like: Any, prefix: str = "") -> Any:
+def read(folder: Path, like: PyTree, prefix: str = "") -> Any:
     """The tree stored in `folder`, of exactly the shape of `like`; with `prefix`, the part of it there."""
     facts = manifest(folder)
     try:
@@ -129,7 +130,7 @@ def read(folder: Path, like: Any, prefix: str = "") -> Any:
         raise CheckpointError(f"{folder} is damaged: {error}") from error
 
 
-def _filled(folder: Path, like: Any, prefix: str, stored: Any) -> Any:
+def _filled(folder: Path, like: PyTree, prefix: str, stored: Any) -> Any:
     leaves, names = [], set(stored.keys())
     for name, leaf in flat(like).items():
         array = stored.get_tensor(prefix + name) if prefix + name in names else None

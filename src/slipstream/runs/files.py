@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 
-def json_safe(value: Any) -> Any:
+def json_safe(value: object) -> Any:
     """Plain data in which every number that is not finite is null: JSON has no NaN."""
     if isinstance(value, dict):
         return {name: json_safe(part) for name, part in value.items()}
@@ -21,7 +21,7 @@ def json_safe(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """A JSON file, indented for people."""
     return json.dumps(json_safe(value), indent=1) + "\n"
 

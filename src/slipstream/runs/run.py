@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from jaxtyping import PyTree
 
 from ..core.errors import suggest
 from ..experiment.experiment import Experiment
@@ -129,7 +131,7 @@ class Run:
 
     # Checkpoints
 
-    def save(self, step: int, train: Any, keep: int | None = None, **facts: Any) -> None:
+    def save(self, step: int, train: PyTree, keep: int | None = None, **facts: Any) -> None:
         """Store the training state; of the older ones only the best and `keep` others stay."""
         checkpoint.write(self._checkpoint(step), train, step=step, **facts)
         best = self.best_step
@@ -158,7 +160,7 @@ class Run:
                     values[step] = value
         return max(values, key=lambda step: (values[step], step), default=None)
 
-    def load(self, like: Any, which: str | int = "last", prefix: str = "") -> tuple[int, Any]:
+    def load(self, like: PyTree, which: str | int = "last", prefix: str = "") -> tuple[int, Any]:
         """A stored tree: of the `last` or `best` checkpoint, or of a step."""
         if not self.checkpoint_steps:
             raise RunError(f"{self.folder} has no checkpoint yet; train it first")
@@ -172,7 +174,7 @@ class Run:
         assert isinstance(step, int)
         return step, checkpoint.read(self._checkpoint(step), like, prefix)
 
-    def load_policy(self, like: Any, which: str | int = "average") -> tuple[int, Any]:
+    def load_policy(self, like: PyTree, which: str | int = "average") -> tuple[int, Any]:
         """The policy that is handed over: the average over the last part of the training, or that of a checkpoint."""
         if which != "average":
             return self.load(like, which, ".policy")
@@ -184,7 +186,7 @@ class Run:
             # A run of before there were averages has none.
             return self.load(like, "last", ".policy")
 
-    def load_newest(self, like: Any) -> tuple[int, Any, list[str]]:
+    def load_newest(self, like: PyTree) -> tuple[int, Any, list[str]]:
         """The newest checkpoint that is whole, and what was wrong with those after it."""
         complaints: list[str] = []
         for step in reversed(self.checkpoint_steps):
@@ -236,7 +238,7 @@ class Run:
         return self._file("report.html")
 
 
-def lock(file: Any) -> None:
+def lock(file: IO[str]) -> None:
     """Lock an open file for this process alone, or raise OSError."""
     try:
         import fcntl

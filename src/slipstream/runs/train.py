@@ -287,7 +287,7 @@ def initial_state(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
     return replace(state, **placed)
 
 
-def to_scalars(metrics: dict[str, Any], stats: Any, seeds: int) -> dict[str, float]:
+def to_scalars(metrics: dict[str, Any], stats: EpisodeStats, seeds: int) -> dict[str, float]:
     """Plain numbers: means over the chunk, and with several seeds over them, with the spread beside."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = {**metrics, **stats.means()}

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, UInt8, UInt32
+from jaxtyping import Array, Float, PyTree, UInt8, UInt32
 
 from ..core.errors import require_choice
 from ..core.geometry import Quat, Scalar, Vec3
@@ -229,7 +229,7 @@ class ShapeGroup:
         return s, packed
 
 
-def pack_rows(tree: Any) -> tuple[Array, Layout]:
+def pack_rows(tree: PyTree) -> tuple[Array, Layout]:
     """A table of 32-bit words with one row a shape, so that one slice fetches a shape."""
     leaves, structure = jax.tree.flatten(tree)
     words = [jax.lax.bitcast_convert_type(leaf, jnp.int32) for leaf in leaves]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ...core.geometry import Scalar, Vec3
 from ...dynamics.control_modes import PositionSetpoint, RateSetpoint, Setpoint, VelocitySetpoint
@@ -125,7 +125,7 @@ class Px4Plant:
         self.controller = Px4Controller().tuned_for(self.vehicle)
         self._steps = round(flown.spec.control_dt * self.rate)
 
-        def setpoints(states: AnyState, commands: Any) -> tuple[Setpoint, Vec3]:
+        def setpoints(states: AnyState, commands: PyTree) -> tuple[Setpoint, Vec3]:
             wind = flatten_agents(jax.vmap(flown.wind_at)(states))
             return flatten_agents(jax.vmap(flown.setpoints)(states, commands)), wind
 
@@ -290,7 +290,7 @@ class Px4Plant:
 
     # Flight
 
-    def command(self, states: AnyState, commands: Any) -> None:
+    def command(self, states: AnyState, commands: PyTree) -> None:
         began = time.perf_counter()
         setpoints, wind = jax.device_get(self._setpoints(states, commands))
         self._commanded = states, commands

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -174,12 +174,12 @@ class Racing(Task[RaceState]):
     def reset(self, rng: Rng) -> RaceState:
         return reset.reset(self, rng)
 
-    def step(self, state: RaceState, action: Any) -> RaceState:
+    def step(self, state: RaceState, action: Array) -> RaceState:
         """Fly for one control period, then judge it."""
         state, command = self.command(state, action)
         return self.judge(state, self.move(state, command))
 
-    def command(self, state: RaceState, action: Any) -> tuple[RaceState, NormalizedCommand]:
+    def command(self, state: RaceState, action: Array) -> tuple[RaceState, NormalizedCommand]:
         """The state that remembers the action, and the command the vehicle gets: perhaps an older one."""
         newest = vmap_agents(self.agents, self.decode_action)(action)
         recent = (newest, *state.progress.recent_commands)[: self.commands_kept]
@@ -191,7 +191,7 @@ class Racing(Task[RaceState]):
                 late = jax.tree.map(partial(jnp.where, state.world.action_delay == age), command, late)
         return state, late
 
-    def decode_action(self, action: Any) -> NormalizedCommand:
+    def decode_action(self, action: Array) -> NormalizedCommand:
         """The command that an action of the action space stands for."""
         return NormalizedCommand(*self.spec.action.decode(action, self.levels))
 

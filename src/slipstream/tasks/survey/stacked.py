@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ...core.rng import Rng
 
@@ -31,14 +31,14 @@ def pairwise(objects: T) -> T:
     return jax.tree.map(lambda x: x[:, None], objects)
 
 
-def fold(function: Callable[[C, Any], C], start: C, objects: Any) -> C:
+def fold(function: Callable[[C, Any], C], start: C, objects: PyTree) -> C:
     """`function(carry, object)` over all objects, unrolled: the carry stays in registers."""
     for thing in unstack(objects):
         start = function(start, thing)
     return start
 
 
-def scan_fold(function: Callable[[C, Any], C], start: C, objects: Any) -> C:
+def scan_fold(function: Callable[[C, Any], C], start: C, objects: PyTree) -> C:
     """The same as a loop: several times slower, for functions that would take minutes to compile unrolled."""
     return jax.lax.scan(lambda carry, thing: (function(carry, thing), None), start, objects)[0]
 
