@@ -79,7 +79,9 @@ def _parse(words: list[str], base: Experiment[Any, Any]) -> tuple[BenchOptions, 
 
         options: Annotated[BenchOptions, tyro.conf.arg(name="")]
         task: task_type  # pyright: ignore[reportInvalidTypeForm]
+        """settings of the task"""
         learner: learner_type  # pyright: ignore[reportInvalidTypeForm]
+        """settings of the learner"""
 
     request = parse(Request, words, "bench", Request(BenchOptions(), base.task, base.learner))
     return request.options, replace(base, task=request.task, learner=request.learner)

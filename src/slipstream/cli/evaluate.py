@@ -30,6 +30,7 @@ class EvaluateOptions:
     baselines: bool = True
     """whether the task's scripts run on the same worlds, to compare with"""
     settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
+    """the plant"""
     json: bool = False
     """print one JSON object and nothing else on standard output"""
 
@@ -52,6 +53,7 @@ def run(words: list[str]) -> int:
         run: tyro.conf.Positional[Path]
         """folder of the run"""
         task: kind  # pyright: ignore[reportInvalidTypeForm]
+        """settings of the task, if they are to differ from those trained with"""
         options: Annotated[EvaluateOptions, tyro.conf.arg(name="")]
 
     if task is None:

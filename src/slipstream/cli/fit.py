@@ -32,6 +32,7 @@ class FitOptions:
     seed: int = 0
     """seed of the commands flown"""
     settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
+    """the plant"""
     json: bool = False
     """print one JSON object and nothing else on standard output"""
 

@@ -43,20 +43,11 @@ def choices(task: type[Task[Any]]) -> dict[str, list[Any]]:
 def format_list(result: dict[str, Any]) -> str:
     lines = []
     for name, preset in registry.presets().items():
-        # Of a task whose package is not installed nobody knows the number of agents.
-        steps = brief(preset.steps * agents_of(preset.task))
         learner = registry.learner_name(preset.learner)
-        lines.append(f"preset      {name:22} {preset.task.description}; {learner}, {steps} steps")
+        lines.append(f"preset      {name:22} {preset.task.description}; {learner}, {brief(preset.steps)} steps")
     for name, settings in result["tasks"].items():
         told = "; ".join(f"{key}: {', '.join(map(str, values))}" for key, values in settings.items())
         lines.append(f"task        {name:22} {told}")
     for key in ("algorithms", "comparisons", "plants", "devices"):
         lines.append(f"{key:11} {', '.join(result[key])}")
     return "\n".join(lines + [f"problem     {text}" for text in result["problems"]])
-
-
-def agents_of(task: Task[Any]) -> int:
-    try:
-        return task.spec.agents
-    except ValueError:
-        return 1

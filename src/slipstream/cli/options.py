@@ -45,7 +45,7 @@ def asks_for_help(words: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class JsonOption:
-    """No other options."""
+    """Print what there is; there are no other options."""
 
     json: bool = False
     """print one JSON object and nothing else on standard output"""

@@ -25,6 +25,7 @@ class ParityOptions:
     seed: int | None = None
     """seed of the worlds; by default one that training never used"""
     settings: tyro.conf.OmitArgPrefixes[PlantSettings] = PlantSettings()
+    """the plant"""
     json: bool = False
     """print one JSON object and nothing else on standard output"""
 

@@ -14,18 +14,18 @@ XLA_CPU_OPTIONS = {
     "-vectorize-memory-check-threshold": "100000",
 }
 # A loop over sixteen agents that is written out in full never becomes one of vectors. Cameras lose a third by this.
-WITHOUT_PICTURES = {"-unroll-full-max-count": "15"}
+WITHOUT_IMAGES = {"-unroll-full-max-count": "15"}
 AXIS = "devices"
 
 
-def configure(devices: int | None = None, pictures: bool = False) -> None:
+def configure(devices: int | None = None, images: bool = False) -> None:
     """Set up JAX for this machine, before anything runs; what the user has set stays, and the first call counts.
 
-    `devices` is how many devices to make of the CPU: by default one for each core. `pictures` is whether cameras take
+    `devices` is how many devices to make of the CPU: by default one for each core. `images` is whether cameras take
     most of the time.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    options = XLA_CPU_OPTIONS if pictures else XLA_CPU_OPTIONS | WITHOUT_PICTURES
+    options = XLA_CPU_OPTIONS if images else XLA_CPU_OPTIONS | WITHOUT_IMAGES
     wanted = [f"{name}={value}" for name, value in options.items() if name not in flags]
     if wanted and "xla_backend_extra_options" not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_backend_extra_options={','.join(wanted)}".strip()

@@ -34,11 +34,18 @@ class FreeFlight(Task[FreeFlightState]):
     """Flight in an empty world, where the command is the setpoint itself."""
 
     airframe: Quadrotor
-    command_kind: CommandKind = "velocity"
+    control_mode: CommandKind = "velocity"
     """velocity and yaw rate, or thrust and body rates"""
     control_rate: int = 20
     """commands a second"""
-    controller: Px4Controller = Px4Controller()
+    controller: Px4Controller = Px4Controller(rate=260.0)
+
+    def __post_init__(self) -> None:
+        if self.controller.rate % self.control_rate:
+            raise ValueError(
+                f"a controller at {self.controller.rate:g} Hz does not tick a whole number of times at "
+                f"{self.control_rate} commands a second"
+            )
 
     @property
     def description(self) -> str:
@@ -60,7 +67,7 @@ class FreeFlight(Task[FreeFlightState]):
         return State(None, body, None, rng, jnp.int32(0), zero, no, no)
 
     def setpoints(self, state: FreeFlightState, command: Float[Array, "4"]) -> Setpoint:
-        if self.command_kind == "body_rates":
+        if self.control_mode == "body_rates":
             thrust, roll, pitch, yaw = command
             return RateSetpoint(thrust, Vec3(roll, pitch, yaw))
         x, y, z, yaw_rate = command

@@ -24,6 +24,7 @@ class Experiment(Generic[TaskT, LearnerT]):
     steps: int = 30_000_000
     """training budget: steps of all worlds together, each of all its agents"""
     seed: int = 0
+    """seed of weights, worlds and exploration"""
     seeds: int = 1
     """number of seeds trained at once"""
     devices: int = 0

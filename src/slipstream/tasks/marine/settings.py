@@ -14,6 +14,7 @@ class MarineReward:
     colregs: float = -0.1
     """each step, for each radian of the turn to the right that the COLREGs require"""
     collision: float = -5.0
+    """for touching a vessel or a buoy"""
     goal: float = 10.0
     """for reaching the goal"""
 

@@ -31,7 +31,9 @@ class Marine(Task[MarineState]):
     report: ClassVar[str] = "slipstream.tasks.marine.report"
 
     vessels: int = 5
+    """vessels in each world, 1 to 16"""
     buoys: int = 4
+    """buoys in each world, up to 32"""
     vehicle: Literal["wamv", "wamv-original", "point"] = "wamv"
     """wamv: two thrusters and inertia; wamv-original: the same, but turns count twice, as in the original model;
     point: commanded by acceleration and turn rate"""
@@ -42,7 +44,7 @@ class Marine(Task[MarineState]):
     max_obstacles: int = 5
     """how many of the nearest obstacles a vessel observes"""
     sensor_range: float = 20.0
-    """m"""
+    """largest distance at which an obstacle is observed, m"""
     sensor_noise: float = 0.05
     """standard deviation of measured positions (m) and velocities (m/s); if positive, measured radii vary too"""
     colregs: bool = True
@@ -56,6 +58,7 @@ class Marine(Task[MarineState]):
     buoy_radius: tuple[float, float] = (1.0, 1.0)
     """smallest and largest radius of a buoy, m"""
     vortices: int = 0
+    """vortices in each world"""
     vortex_speed: tuple[float, float] = (5.0, 10.0)
     """smallest and largest speed of the water at the edge of a vortex core, m/s"""
     time_limit: float = 200.0
@@ -69,7 +72,9 @@ class Marine(Task[MarineState]):
     goal_radius: float = 2.0
     """distance at which a goal is reached, m"""
     reward: MarineReward = MarineReward()
+    """weights of the reward's terms"""
     curriculum: Curriculum = Curriculum()
+    """the easier worlds that a training starts with"""
     # Not settings: `derive` sets them, and `dataclasses.replace` resets them. Change settings first, then derive.
     stage: Scalar = field(init=False, default=1.0)
     """how far the curriculum has come, from 0 to 1"""

@@ -46,6 +46,7 @@ class Racing(Task[RaceState]):
     gates: int = 6
     """gates of a generated track"""
     vehicle: Literal["racer", "crazyflie", "iris"] = "racer"
+    """the quadrotor: a 5-inch racer, a Crazyflie or an Iris"""
     control_mode: Literal["body_rates", "motor_speeds", "velocity"] = "body_rates"
     """what an action commands: thrust and body rates, motor speeds, or velocity and yaw rate"""
     controller: Literal["simple", "px4"] = "simple"
@@ -67,6 +68,7 @@ class Racing(Task[RaceState]):
     control_rate: int = 100
     """actions a second"""
     integrator: Literal["euler", "rk4"] = "euler"
+    """semi-implicit Euler or fourth-order Runge-Kutta"""
     time_limit: float = 20.0
     """seconds of an episode"""
     train_time_limit: float = 0.0
@@ -74,13 +76,17 @@ class Racing(Task[RaceState]):
     max_gate_distance: float = 20.0
     """distance from the next gate at which an episode ends, m"""
     start: Start = Start()
+    """where and how a drone starts"""
     gate_margin: float = 0.0
     """radius added to the drone at gates in training, so that it keeps clear of their frames, m"""
     terminate_on_miss: bool = True
     """whether passing beside a gate ends the episode"""
     reward: RaceReward = RaceReward()
+    """weights of the reward's terms"""
     randomize: Randomization = Randomization()
+    """what differs between worlds"""
     sensor_noise: SensorNoise = SensorNoise()
+    """standard deviations of what the drone measures"""
 
     def __post_init__(self) -> None:
         require_choice("track", self.track, TRACKS)
@@ -295,7 +301,7 @@ class Racing(Task[RaceState]):
     def fit_model(self) -> RateModel:
         if self.control_mode != "body_rates":
             raise ValueError("a race is fitted by thrust and body rates: choose a preset with control_mode=body_rates")
-        return RateModel(self.airframe, 1.0 / self.control_rate)
+        return RateModel(self.airframe, self.control_dt, self.physics_rate // self.control_rate)
 
     def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> "Racing":
         varied = {name: variation[name] for name in ("thrust", "motor_lag", "drag")}

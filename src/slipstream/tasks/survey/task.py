@@ -56,7 +56,9 @@ class Survey(Task[SurveyState]):
     safety_filter: bool = True
     """whether a safety filter corrects the commands of the policy"""
     navigation: Navigation = Navigation()
+    """GNSS outages, and the error of the drones' position estimate"""
     randomize: Randomization = Randomization()
+    """what differs between worlds and episodes"""
     battery_drain: float = 0.1
     """battery charge used, percent per second"""
     max_coverage_height: float = 70.0
@@ -70,7 +72,9 @@ class Survey(Task[SurveyState]):
     camera_model: Lens = Lens()
     """field of view and range of the detecting camera"""
     detector: Detector = Detector()
+    """the model of the object detector"""
     velocity_model: VelocityDrone = VelocityDrone()
+    """how a drone answers a velocity command"""
 
     def __post_init__(self) -> None:
         require_choice("mission", self.mission, MISSIONS)
