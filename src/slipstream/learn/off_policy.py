@@ -255,14 +255,7 @@ class OffPolicy(Generic[P]):
             sample_key, loss_key = jax.random.split(jax.random.fold_in(key, device))
             replay = replace(train.replay, tree=state.tree)
             batch = sample(replay, sample_key, cursor, sampling, per_beta, axis)
-            between = batch.intermediate_observation
-            batch = replace(
-                batch,
-                observation=normalizer(batch.observation),
-                next_observation=normalizer(batch.next_observation),
-                intermediate_observation=None if between is None else normalizer(between),
-                reward=self.reward_scale * batch.reward,
-            )
+            batch = batch.normalized(normalizer, self.reward_scale)
 
             def loss(params: Any) -> tuple[Array, tuple[Array, Metrics]]:
                 return self.loss(state.policy.with_params(params), state.target, batch, loss_key)
