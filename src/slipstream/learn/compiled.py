@@ -101,10 +101,10 @@ class Trainer:
         task = self.task.at_progress(progress) if isinstance(self.task, CurriculumTask) else self.task
         after, metrics, stats = self.learner.update(task, train, progress, AXIS)
         if self.average:
-            after = replace(after, average=self._averaged(train.average, after.policy, after.updates))
+            after = replace(after, average=self._update_average(train.average, after.policy, after.updates))
         return after, (metrics, stats)
 
-    def _averaged(self, average: Any, policy: Any, updates: Int[Array, ""]) -> Any:
+    def _update_average(self, average: Any, policy: Any, updates: Int[Array, ""]) -> Any:
         """The mean of the policies since averaging began; before that, the current policy."""
         first = math.floor((1.0 - self.average) * self.updates)
         weight = 1.0 / jnp.maximum(updates - first, 1).astype(jnp.float32)
