@@ -7,7 +7,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from jaxtyping import install_import_hook
 
 HOOK = install_import_hook(
-    ["slipstream.core.rng", "slipstream.learn.returns", "slipstream.policy.nets"],
+    ["slipstream.core.rng", "slipstream.learn.returns", "slipstream.policy.image_encoders", "slipstream.policy.nets"],
     "beartype.beartype",
 )
 

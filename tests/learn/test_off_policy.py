@@ -1,4 +1,4 @@
-"""What learners with a replay compute, on networks so simple that it can be said beforehand."""
+"""What learners with a replay compute, on networks so simple that the result is known."""
 
 from dataclasses import dataclass, replace
 
@@ -35,7 +35,7 @@ SMALL = {
 
 @dataclass(frozen=True)
 class Salary(Task):
-    """Every step pays the same, whatever is done; what is seen is far from zero, and nothing but a clock ends it."""
+    """Every step pays the same for every action; observations are far from zero, and only a clock ends an episode."""
 
     pay: float = 1.0
     action: object = Discrete(2)
@@ -110,7 +110,7 @@ def test_a_schedule_is_linear_and_stays_at_its_end():
 
 
 def knowing(policy, values):
-    """The policy to which choices are worth these, wherever it is."""
+    """The policy whose actions have these values at every observation."""
     last = policy.head.advantage.mean
     flat = replace(last, weight=0.0 * last.weight, bias=jnp.asarray(values, jnp.float32))
     return replace(policy, head=replace(policy.head, advantage=replace(policy.head.advantage, mean=flat)))
@@ -132,7 +132,7 @@ def test_a_choice_is_compared_with_its_reward_and_the_targets_value_of_the_next_
 
 
 def judging(critic, value, slope=0.0):
-    """The critic to which the first number of an action is worth `value` and `slope` times itself."""
+    """The critic whose value is `value` plus `slope` times the first number of an action."""
     size = critic.torso.layers[-1].bias.size if critic.torso.layers else critic.torso.own.bias.size
     weight = jnp.zeros_like(critic.hidden.weight).at[size, 0].set(1.0)
     hidden = replace(critic.hidden, weight=weight, bias=jnp.zeros_like(critic.hidden.bias).at[0].set(10.0))
@@ -217,8 +217,8 @@ def test_a_reward_of_one_for_ever_is_worth_the_sum_of_its_discounts():
     learner = Dqn(**settings, prioritized_replay=True, epsilon_end=1.0)
     trainer, train = started(Salary(), learner, 150)
     policy = jax.device_get(trainer.compile()(train)[0].policy)
-    seen = jnp.array([[300.2, 49.8], [300.8, 49.2]])
-    values = policy.values(policy.outputs(policy.normalizer(seen)))
+    observation = jnp.array([[300.2, 49.8], [300.8, 49.2]])
+    values = policy.values(policy.outputs(policy.normalizer(observation)))
     np.testing.assert_allclose(values, 1.0 / (1.0 - 0.75), atol=0.2)
 
 
@@ -280,10 +280,10 @@ def test_soft_returns_over_several_steps_count_the_entropy_of_the_steps_between(
     blind = Linear(jnp.zeros((8, 2)), jnp.array([0.0, output_of_std(std)]))
     policy = replace(policy, actor=replace(policy.actor, output=blind))
     count, discount = 20_000, 0.9
-    seen = jnp.zeros((count, 3))
+    observation = jnp.zeros((count, 3))
     batch = Batch(
-        observation=seen, action=jnp.zeros((count, 1)), reward=jnp.full(count, 2.0), discount=jnp.zeros(count),
-        next_observation=seen, weight=jnp.ones(count), intermediate_observation=jnp.zeros((count, 2, 3)),
+        observation=observation, action=jnp.zeros((count, 1)), reward=jnp.full(count, 2.0), discount=jnp.zeros(count),
+        next_observation=observation, weight=jnp.ones(count), intermediate_observation=jnp.zeros((count, 2, 3)),
         intermediate_discount=jnp.tile(jnp.array([discount, discount**2]), (count, 1)), world=jnp.zeros(count, int),
         leaf=jnp.zeros(count, int),
     )  # fmt: skip

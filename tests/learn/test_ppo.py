@@ -46,13 +46,13 @@ def trained(experiment, chunks=2):
     return train, metrics, stats
 
 
-@pytest.mark.parametrize("name", [*SPACES, "agents", "shared", "adaptive", "spread"])
+@pytest.mark.parametrize("name", [*SPACES, "agents", "shared", "adaptive", "final std"])
 def test_ppo_updates_every_kind_of_action_and_network(name):
     task = SPACES.get(name, Racing(agents=3) if name == "agents" else Racing())
     extra = {
         "shared": {"shared_trunk": True},
         "adaptive": {"learning_rate_schedule": "adaptive"},
-        "spread": {"final_std": 0.1},
+        "final std": {"final_std": 0.1},
     }.get(name, {})
     learner = Ppo(**SMALL, **extra)
     assert isinstance(learner, Learner)
@@ -60,7 +60,7 @@ def test_ppo_updates_every_kind_of_action_and_network(name):
     before = trainer_of(experiment, 2).start(0).policy
     train, metrics, _ = trained(experiment)
     assert all(np.isfinite(float(value)) for value in metrics.values())
-    # The normaliser changes by looking alone: what must have moved is every layer of the networks.
+    # The normalizer changes without learning: what must have moved is every layer of the networks.
     for net in ("actor", "critic", "trunk"):
         leaves = (jax.tree.leaves(getattr(policy, net)) for policy in (before, train.policy))
         assert all(not np.array_equal(a, b) for a, b in zip(*leaves, strict=True))
@@ -215,7 +215,7 @@ def test_ppo_solves_a_bandit_of_every_kind_of_action(action):
 
 @dataclasses.dataclass(frozen=True)
 class Prize(Task):
-    """Two steps that each pay the same, by a number one sees. What has ended looks like what begins."""
+    """Two steps that each pay the same, by an observed number. The last observation equals the first."""
 
     @property
     def spec(self):
@@ -251,8 +251,8 @@ def test_a_critic_learns_what_is_paid_from_here_to_the_end_and_nothing_of_restar
     )
     trainer = Trainer(Prize(), learner, device.mesh(1), 100, chunk_length=100)
     policy = jax.device_get(trainer.compile()(trainer.start(0))[0].policy)
-    seen = jnp.array([[*np.eye(3)[x], step] for x in range(3) for step in range(2)])
-    value = policy.value(seen) * np.sqrt(policy.return_normalizer.variance) + policy.return_normalizer.mean
+    observation = jnp.array([[*np.eye(3)[x], step] for x in range(3) for step in range(2)])
+    value = policy.value(observation) * np.sqrt(policy.return_normalizer.variance) + policy.return_normalizer.mean
     pay = 100.0 + 20.0 * np.arange(3)
     np.testing.assert_allclose(value.reshape(3, 2), np.stack([1.5 * pay, pay], 1), atol=4.0)
 
@@ -263,11 +263,11 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
     policy = jax.tree.map(jnp.asarray, jax.device_get(policy))
     ratio, advantage = jnp.array([2.0, 2.0, 0.5, 0.5, 1.1, 2.0]), jnp.array([1.0, -1.0, 1.0, -1.0, 1.0, 1e6])
     rows = len(ratio)
-    seen, action = jnp.zeros((rows, Racing().spec.observation)), jnp.zeros((rows, 4))
+    observation, action = jnp.zeros((rows, Racing().spec.observation)), jnp.zeros((rows, 4))
     batch = PpoBatch(
-        observation=seen,
+        observation=observation,
         action=action,
-        log_prob=policy.distribution(seen).log_prob(action) - jnp.log(ratio),
+        log_prob=policy.distribution(observation).log_prob(action) - jnp.log(ratio),
         advantage=advantage,
         target=jnp.zeros(rows),
         weight=jnp.array([1.0] * 5 + [0.0]),
@@ -277,7 +277,7 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
     assert float(metrics["count"]) == 5.0
 
 
-def test_advantages_are_centred_and_scaled_over_what_was_experienced():
+def test_advantages_are_centered_and_scaled_over_what_was_experienced():
     task, learner = Prize(), Ppo(**SMALL)
     train = learner.init(task, jnp.uint32(0), jnp.arange(learner.worlds))
 
@@ -317,7 +317,7 @@ def test_an_adaptive_rate_falls_where_an_update_went_too_far_and_rises_where_it_
     assert float(metrics["learning_rate"]) == pytest.approx(1e-3 * factor, rel=1e-4)
 
 
-def test_entropy_that_is_paid_for_grows():
+def test_an_entropy_bonus_raises_the_standard_deviation():
     learner = Ppo(**SMALL, learning_rate=1e-2, entropy_coef=10.0)
     trainer = Trainer(Bandit(Box(2)), learner, device.mesh(1), 10, chunk_length=10)
     train, _, _ = trainer.compile()(trainer.start(0))

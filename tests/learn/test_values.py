@@ -129,15 +129,15 @@ def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(task, lea
     assert any(moved)
     # Acting for a batch is acting one by one, without exploring and with it.
     shape = (6, task.spec.agents) if task.spec.agents > 1 else (6,)
-    seen = jax.random.normal(jax.random.key(0), (*shape, task.spec.observation))
-    together = policy.act(seen)[0]
-    alone = jnp.stack([policy.act(row)[0] for row in seen])
+    observation = jax.random.normal(jax.random.key(0), (*shape, task.spec.observation))
+    together = policy.act(observation)[0]
+    alone = jnp.stack([policy.act(row)[0] for row in observation])
     assert jnp.allclose(together, alone, atol=1e-5)
     own = jax.vmap(partial(Rng.from_seed, 3))
     rngs = own(jnp.arange(6)) if len(shape) == 1 else jax.vmap(own)(jnp.arange(6 * shape[1]).reshape(shape))
     epsilon, key = jnp.float32(0.5), jax.random.key(1)
-    together, after = learner.explore(policy, seen, rngs, epsilon, key)
-    one = lambda k: learner.explore(policy, seen[k], jax.tree.map(lambda x: x[k], rngs), epsilon, key)  # noqa: E731
+    together, after = learner.explore(policy, observation, rngs, epsilon, key)
+    one = lambda k: learner.explore(policy, observation[k], jax.tree.map(lambda x: x[k], rngs), epsilon, key)  # noqa: E731
     alone = [one(slice(k, k + 1)) for k in range(6)]
     tolerance = 2e-2 if getattr(learner, "precision", "") == "bfloat16" else 1e-5
     assert jnp.allclose(together, jnp.concatenate([action for action, _ in alone]), atol=tolerance)
@@ -202,7 +202,7 @@ def test_a_training_from_another_policy_compares_it_with_itself(tmp_path):
     trainer.compile()(state)  # which may write into both
 
 
-def test_every_learner_can_be_named_and_told():
+def test_every_learner_is_found_by_name_and_survives_json():
     for name, kind in LEARNERS.items():
         task = Marine() if name in (*NUMBERS, "ppo") else CHOOSING_AT_SEA
         experiment = Experiment(task, kind())
@@ -271,19 +271,22 @@ def test_an_actor_judged_by_quantiles_gambles_only_if_all_of_them_count(cvar, si
 def test_the_nearer_a_thing_the_worse_the_part_of_the_returns_that_counts_for_an_actor():
     bay, learner = Marine(vessels=3, buoys=1), AcIqn(**SMALL, cvar_distance=10.0)
     policy = learner.policy(bay.spec, jax.random.key(0))
-    seen = jax.vmap(lambda k: bay.observe(bay.reset(Rng.from_seed(0, k))))(jnp.arange(64)).reshape(
+    observation = jax.vmap(lambda k: bay.observe(bay.reset(Rng.from_seed(0, k))))(jnp.arange(64)).reshape(
         -1, bay.spec.observation
     )
-    # A normaliser that has seen other things must not change how near they are.
+    # The normalizer must not change how near obstacles are.
     normalizer = replace(
         policy.normalizer, mean=policy.normalizer.mean + 0.1, variance=policy.normalizer.variance * 2.0
     )
     policy = replace(policy, normalizer=normalizer)
-    count = seen.shape[0]
-    batch = Batch(normalizer(seen), *[jnp.zeros(count)] * 3, seen, *[jnp.zeros(count)] * 3)
-    counting, near = np.asarray(learner._cvar_weights(policy, batch)), np.asarray(bay.spec.obstacle_distance(seen))
+    count = observation.shape[0]
+    batch = Batch(normalizer(observation), *[jnp.zeros(count)] * 3, observation, *[jnp.zeros(count)] * 3)
+    counting, near = (
+        np.asarray(learner._cvar_weights(policy, batch)),
+        np.asarray(bay.spec.obstacle_distance(observation)),
+    )
     assert np.allclose(counting.sum(-1), 1.0, atol=1e-4)
-    # The worst part counts as much more as the distance is less than ten metres.
+    # The worst part counts as much more as the distance is less than ten meters.
     assert np.allclose(counting[:, 0], 1.0 / np.clip(8 * np.clip(near / 10.0, 0.05, 1.0), 1.0, 8.0), rtol=1e-3)
     assert near.min() < 9.0 and near.max() > 11.0
 

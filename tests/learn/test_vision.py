@@ -1,4 +1,4 @@
-"""Pictures in a rollout: taken every few steps, stored once, learned from."""
+"""Images in a rollout: rendered every few steps, stored once, learned from."""
 
 from dataclasses import dataclass, replace
 
@@ -20,7 +20,7 @@ from slipstream.tasks.racing import Racing
 
 @dataclass(frozen=True)
 class Lamp(Task):
-    """A lamp is on or off, and only the picture shows it: the action should be its sign."""
+    """A lamp is on or off, and only the image shows it: the action should be its sign."""
 
     length: int = 6
     interval: int = 2
@@ -63,24 +63,24 @@ def played(task, length, worlds=3):
     return go(states)
 
 
-def test_a_picture_is_stored_once_for_the_steps_it_stands():
+def test_an_image_is_stored_once_for_the_steps_it_is_used():
     _, _, transitions, _, images = played(Lamp(), 12)
     assert transitions.reward.shape == (12, 3)
     assert images.image.shape == (6, 3, 8, 8)
     assert images.image_features.shape == (6, 3, 1)
 
 
-def test_the_age_of_the_picture_and_a_restart_since_are_observed():
+def test_the_age_of_the_image_and_a_restart_since_are_observed():
     """Episodes of six steps and a step to restart: the seventh step of a world starts it anew."""
     _, _, transitions, *_ = played(Lamp(interval=4), 16)
     age, old = transitions.observation[:, 0, 1], transitions.observation[:, 0, 2]
     np.testing.assert_allclose(age, np.arange(16) % 4 / 4)
     assert not transitions.valid[6, 0], "the restart"
-    # Step 7 is the first of a new episode, its picture was taken at step 4.
+    # Step 7 is the first of a new episode, its image was rendered at step 4.
     np.testing.assert_array_equal(old[4:9], [0, 0, 0, 1, 0])
 
 
-def test_what_only_the_picture_shows_is_learned():
+def test_what_only_the_image_shows_is_learned():
     learner = Ppo(
         worlds=128, rollout_length=8, epochs=2, minibatches=2, shuffle_block=16, hidden_sizes=(16,), learning_rate=3e-3
     )
@@ -100,12 +100,12 @@ def test_a_racing_drone_trains_from_its_camera(camera):
     before = jax.device_get(trainer.start(0).policy.image_encoder)
     train, metrics, _ = trainer.compile()(trainer.start(0))
     assert all(np.isfinite(float(value)) for value in metrics.values())
-    # What is seen is learned from: the gradient reaches the first layer of the eyes.
+    # The gradient reaches the first layer of the image encoder.
     moved = jax.tree.map(lambda a, b: bool(np.any(a != b)), before, jax.device_get(train.policy.image_encoder))
     assert jax.tree.leaves(moved)[0] and all(jax.tree.leaves(moved))
 
 
-def test_pictures_that_do_not_divide_are_refused_with_the_settings_to_change():
+def test_images_that_do_not_divide_are_refused_with_the_settings_to_change():
     learner = Ppo(worlds=16, rollout_length=8, epochs=1, minibatches=2, shuffle_block=16, hidden_sizes=(16,))
     with pytest.raises(ValueError, match="change learner.worlds"):
         trainer_of(Experiment(Racing(camera=CameraSettings("depth", 16)), learner, steps=512, devices=2), 2).compile()

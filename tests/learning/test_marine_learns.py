@@ -16,11 +16,11 @@ WANTED = {name: score + 0.1 for name, score in ORIGINAL.items()} | {
 
 def test_agents_of_the_bay_reach_more_than_their_originals(slipstream):
     rows = {row["name"]: row for row in slipstream("compare", "marine")["rows"]}
-    reached = {name: row["figures"]["all_reach"] for name, row in rows.items()}
+    reached = {name: row["metrics"]["all_reach"] for name, row in rows.items()}
     print({name: [seed["all_reach"] for seed in row["seeds"]] or reached[name] for name, row in rows.items()})
     assert {name for name, share in WANTED.items() if reached[name] < share} == set()
     assert reached["marine-rainbow"] >= reached["marine-iqn"] - 0.05
-    assert rows["marine"]["figures"]["success_rate"] >= 0.93
+    assert rows["marine"]["metrics"]["success_rate"] >= 0.93
     assert max(row["seconds"] for row in rows.values() if "seconds" in row) < 30 * 60
 
 
@@ -38,12 +38,12 @@ def crowds(tmp_path_factory, command):
         folder = tmp_path_factory.mktemp("icra")
         command(folder, "train", "marine-icra", "--run", "run", "--seed", seed)
         for vessels, reached in found.items():
-            things = f"vessels={vessels},buoys={vessels + 1},vortices={vessels + 1}"
-            words = "evaluate", "run", "--episodes", 500, "--no-scripts", "--changed", things
+            task = "--task.vessels", vessels, "--task.buoys", vessels + 1, "--task.vortices", vessels + 1
+            words = "evaluate", "run", "--worlds", 500, "--no-baselines", *task
             reached.append(command(folder, *words)["all_reach"])
     return found
 
 
 def test_a_vessel_alone_finds_its_way_by_sonar(slipstream):
     slipstream("train", "marine-iros", "--run", "run")
-    assert slipstream("evaluate", "run", "--episodes", 500, "--no-scripts")["success_rate"] >= 0.883
+    assert slipstream("evaluate", "run", "--worlds", 500, "--no-baselines")["success_rate"] >= 0.883

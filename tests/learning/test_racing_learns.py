@@ -8,7 +8,7 @@ pytestmark = pytest.mark.learning
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_racing_flies_laps_from_random_starts(slipstream, seed):
     slipstream("train", "racing", "--run", "race", "--seed", seed)
-    summary = slipstream("evaluate", "race", "--episodes", 512)
+    summary = slipstream("evaluate", "race", "--worlds", 512)
     print(summary)
     assert summary["success_rate"] >= 0.97
     assert summary["lap_time_mean"] <= 6.0
@@ -16,13 +16,13 @@ def test_racing_flies_laps_from_random_starts(slipstream, seed):
 
 def test_racing_is_learned_from_images(slipstream):
     slipstream("train", "racing-vision", "--run", "seeing")
-    summary = slipstream("evaluate", "seeing", "--episodes", 512)
+    summary = slipstream("evaluate", "seeing", "--worlds", 512)
     print(summary)
     assert summary["success_rate"] >= 0.8
 
 
 def test_one_policy_flies_tracks_it_has_never_seen(slipstream):
     slipstream("train", "racing-random-tracks", "--run", "any")
-    summary = slipstream("evaluate", "any", "--episodes", 512)
+    summary = slipstream("evaluate", "any", "--worlds", 512)
     print(summary)
     assert summary["success_rate"] >= 0.85

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.learning
 )
 def test_a_mission_is_learned(slipstream, preset, share, seed):
     slipstream("train", preset, "--run", "run", "--seed", seed)
-    summary = slipstream("evaluate", "run", "--episodes", 512)
+    summary = slipstream("evaluate", "run", "--worlds", 512)
     print(summary)
     assert summary["success_rate"] >= share
     for script in summary.get("baselines", {}).values():
@@ -26,7 +26,7 @@ def test_a_mission_is_learned(slipstream, preset, share, seed):
 
 
 def test_dwelling_is_learned_from_pixels(slipstream):
-    slipstream("train", "dwell-vision", "--run", "run")
-    summary = slipstream("evaluate", "run", "--episodes", 128)
+    slipstream("train", "survey-dwell-vision", "--run", "run")
+    summary = slipstream("evaluate", "run", "--worlds", 128)
     print(summary)
     assert summary["success_rate"] >= 0.7

@@ -216,7 +216,7 @@ def test_two_fly_at_once_each_by_its_own_commands(fake_px4):
 
 
 def test_body_rates_and_thrust_are_followed(fake_px4):
-    task = FreeFlight(iris, command_kind="body_rates", control_rate=50)
+    task = FreeFlight(iris, control_mode="body_rates", control_rate=50)
     plant = Px4Plant(fake_px4(), first_instance=24)
     states = started(plant, task=task)
     assert float(states.body.position.z[0]) == pytest.approx(3.0, abs=0.4)
@@ -231,7 +231,7 @@ def test_a_racer_is_taken_up_and_down_again_before_its_start(fake_px4, monkeypat
     advance = plant._advance_startup
     spy = lambda k, pilot, startup, column: (heights.append(column[2]), advance(k, pilot, startup, column))  # noqa: E731
     monkeypatch.setattr(plant, "_advance_startup", spy)
-    states = started(plant, task=FreeFlight(iris, command_kind="body_rates", control_rate=50), height=1.5)
+    states = started(plant, task=FreeFlight(iris, control_mode="body_rates", control_rate=50), height=1.5)
     plant.close()
     assert max(heights) > 2.1
     assert float(states.body.position.z[0]) == pytest.approx(1.5, abs=0.5)

@@ -6,14 +6,14 @@ import pytest
 from slipstream.core.rng import Rng
 from slipstream.policy.distributions import Categorical, MultiCategorical, Normal
 
-CHANCES = jax.vmap(lambda w: Rng.from_seed(0, w))(jnp.arange(60_000))
+RNGS = jax.vmap(lambda w: Rng.from_seed(0, w))(jnp.arange(60_000))
 
 
 def sampled(distribution):
-    return np.asarray(jax.jit(jax.vmap(lambda rng: distribution.sample(rng)[0]))(CHANCES))
+    return np.asarray(jax.jit(jax.vmap(lambda rng: distribution.sample(rng)[0]))(RNGS))
 
 
-def test_a_normal_sample_has_its_mean_and_spread():
+def test_a_normal_sample_has_its_mean_and_standard_deviation():
     z = sampled(Normal(jnp.array([1.0, -2.0]), jnp.log(jnp.array([0.5, 2.0]))))
     np.testing.assert_allclose(z.mean(axis=0), [1.0, -2.0], atol=0.03)
     np.testing.assert_allclose(z.std(axis=0), [0.5, 2.0], rtol=0.02)

@@ -12,29 +12,29 @@ from slipstream.policy.image_encoders import IMAGE_ENCODERS
 from slipstream.policy.nets import Mlp, Normalizer
 
 
-def test_a_normaliser_knows_the_mean_and_variance_of_all_it_saw():
+def test_a_normalizer_knows_the_mean_and_variance_of_all_samples():
     random = np.random.default_rng(0)
     rows = random.normal(3.0, 5.0, (10, 500, 4)).astype(np.float32)
     valid = random.random((10, 500)) < 0.7
-    seen = Normalizer.of(4)
+    normalizer = Normalizer.of(4)
     for part, flags in zip(rows, valid, strict=True):
-        seen = seen.update(jnp.asarray(part), jnp.asarray(flags))
-    np.testing.assert_allclose(seen.mean, rows[valid].mean(axis=0), rtol=1e-4)
-    np.testing.assert_allclose(seen.variance, rows[valid].var(axis=0), rtol=1e-3)
+        normalizer = normalizer.update(jnp.asarray(part), jnp.asarray(flags))
+    np.testing.assert_allclose(normalizer.mean, rows[valid].mean(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(normalizer.variance, rows[valid].var(axis=0), rtol=1e-3)
 
 
-def test_a_normaliser_is_not_confused_by_numbers_far_from_zero():
+def test_a_normalizer_is_not_confused_by_numbers_far_from_zero():
     rows = jnp.asarray(np.random.default_rng(0).normal(1000.0, 0.5, (4000, 1)), jnp.float32)
-    seen = Normalizer.of(1).update(rows, jnp.ones(4000, bool))
+    normalizer = Normalizer.of(1).update(rows, jnp.ones(4000, bool))
     for _ in range(20):
-        seen = seen.update(rows, jnp.ones(4000, bool))
-    assert abs(float(seen.variance[0]) - 0.25) < 0.02
+        normalizer = normalizer.update(rows, jnp.ones(4000, bool))
+    assert abs(float(normalizer.variance[0]) - 0.25) < 0.02
 
 
-def test_what_was_not_valid_is_not_seen():
+def test_samples_that_are_not_valid_do_not_count():
     rows = jnp.array([[1.0], [1e9]])
-    seen = Normalizer.of(1).update(rows, jnp.array([True, False]))
-    assert float(seen.mean[0]) == 1.0
+    normalizer = Normalizer.of(1).update(rows, jnp.array([True, False]))
+    assert float(normalizer.mean[0]) == 1.0
 
 
 def test_acting_for_a_batch_is_acting_one_by_one():
@@ -63,7 +63,7 @@ def test_the_layers_of_a_network_are_orthogonal_at_the_start():
 
 @pytest.mark.parametrize("kind", IMAGE_ENCODERS)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_eyes_read_a_batch_as_they_read_one_picture(kind, channels):
+def test_an_encoder_reads_a_batch_as_it_reads_one_image(kind, channels):
     image_encoder = IMAGE_ENCODERS[kind].init(jax.random.key(1), (32, 40, channels))
     words = jax.random.bits(jax.random.key(2), (3, 2, 32, 40), jnp.uint32)
     frames = words & 0xFFFFFF if channels == 3 else (words & 0xFF).astype(jnp.uint8)
@@ -73,37 +73,37 @@ def test_eyes_read_a_batch_as_they_read_one_picture(kind, channels):
     assert float(jnp.abs(image_features[0, 0] - image_features[1, 0]).max()) > 1e-3
 
 
-@pytest.mark.parametrize(("kind", "frame"), [("patches", (33, 40, 3)), ("cnn", (8, 8, 1))])
-def test_a_picture_that_eyes_cannot_read_is_refused(kind, frame):
+@pytest.mark.parametrize(("kind", "shape"), [("patches", (33, 40, 3)), ("cnn", (8, 8, 1))])
+def test_an_image_that_an_encoder_cannot_read_is_refused(kind, shape):
     with pytest.raises(ValueError, match="image of"):
-        IMAGE_ENCODERS[kind].init(jax.random.key(0), frame)
+        IMAGE_ENCODERS[kind].init(jax.random.key(0), shape)
 
 
-def test_what_only_the_critic_is_told_changes_the_value_and_not_the_choice():
+def test_privileged_observations_change_the_value_and_not_the_action():
     spec = Spec(5, Box(3), 0.01, privileged_size=2)
     policy = ActorCritic.init(jax.random.key(0), spec, Architecture((16,)))
-    seen = jax.random.normal(jax.random.key(1), (4, 7))
-    other = seen.at[:, 5:].add(1.0)
-    np.testing.assert_array_equal(policy.distribution(seen).mode, policy.distribution(other).mode)
-    assert float(jnp.abs(policy.value(seen) - policy.value(other)).max()) > 1e-3
-    # Acting needs only what the actor is told.
-    np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])
+    observation = jax.random.normal(jax.random.key(1), (4, 7))
+    other = observation.at[:, 5:].add(1.0)
+    np.testing.assert_array_equal(policy.distribution(observation).mode, policy.distribution(other).mode)
+    assert float(jnp.abs(policy.value(observation) - policy.value(other)).max()) > 1e-3
+    # Acting needs only the actor's part of the observation.
+    np.testing.assert_array_equal(policy.act(observation[:, :5])[0], policy.act(observation)[0])
 
 
-def test_a_guess_is_learned_from_the_truth_and_not_from_the_actor():
+def test_the_state_estimator_learns_from_the_truth_and_not_from_the_actor():
     spec = Spec(5, Box(3), 0.01, privileged_size=2)
     policy = ActorCritic.init(jax.random.key(0), spec, Architecture((16,), state_estimator=True))
-    seen = jax.random.normal(jax.random.key(1), (256, 7)).at[:, 5:].set(0.0)
-    seen = seen.at[:, 5].set(seen[:, 0]).at[:, 6].set(-seen[:, 1])
-    np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])
+    observation = jax.random.normal(jax.random.key(1), (256, 7)).at[:, 5:].set(0.0)
+    observation = observation.at[:, 5].set(observation[:, 0]).at[:, 6].set(-observation[:, 1])
+    np.testing.assert_array_equal(policy.act(observation[:, :5])[0], policy.act(observation)[0])
 
     def chosen(state_estimator):
-        return jnp.sum(replace(policy, state_estimator=state_estimator).distribution(seen).mode ** 2)
+        return jnp.sum(replace(policy, state_estimator=state_estimator).distribution(observation).mode ** 2)
 
     assert all(float(jnp.abs(x).max()) == 0.0 for x in jax.tree.leaves(jax.grad(chosen)(policy.state_estimator)))
 
     def estimation_loss(state_estimator):
-        return jnp.mean(replace(policy, state_estimator=state_estimator).estimation_loss(seen))
+        return jnp.mean(replace(policy, state_estimator=state_estimator).estimation_loss(observation))
 
     def learn(state_estimator, _):
         return jax.tree.map(lambda w, g: w - 0.3 * g, state_estimator, jax.grad(estimation_loss)(state_estimator)), None

@@ -1,5 +1,6 @@
 """Excitation flights for system identification: commands, and recordings of them on a plant."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -38,14 +39,13 @@ class FreeFlight(Task[FreeFlightState]):
     """velocity and yaw rate, or thrust and body rates"""
     control_rate: int = 20
     """commands a second"""
-    controller: Px4Controller = Px4Controller(rate=260.0)
+    controller: Px4Controller = Px4Controller()
 
-    def __post_init__(self) -> None:
-        if self.controller.rate % self.control_rate:
-            raise ValueError(
-                f"a controller at {self.controller.rate:g} Hz does not tick a whole number of times at "
-                f"{self.control_rate} commands a second"
-            )
+    @cached_property
+    def loop(self) -> Px4Controller:
+        """The controller at the next rate that ticks a whole number of times in a control period."""
+        ticks = math.ceil(self.controller.rate / self.control_rate)
+        return replace(self.controller, rate=float(ticks * self.control_rate))
 
     @property
     def description(self) -> str:
@@ -62,7 +62,7 @@ class FreeFlight(Task[FreeFlightState]):
         zero = jnp.float32(0.0)
         still = Vec3(zero, zero, zero)
         body = self.airframe.hovering(Vec3(zero, zero, zero + HEIGHT), Quat(zero + 1.0, zero, zero, zero), still, still)
-        body = replace(body, memory=self.controller.start(self.airframe, body))
+        body = replace(body, memory=self.loop.start(self.airframe, body))
         no = jnp.bool_(False)
         return State(None, body, None, rng, jnp.int32(0), zero, no, no)
 
@@ -97,13 +97,13 @@ class FreeFlight(Task[FreeFlightState]):
         setpoint = self.setpoints(state, command)
 
         def tick(_: Array, body: QuadrotorState) -> QuadrotorState:
-            rotors, memory = self.controller.control(self.airframe, body, body.memory, setpoint)
+            rotors, memory = self.loop.control(self.airframe, body, body.memory, setpoint)
             body = replace(body, memory=memory)
             for _half in range(2):
-                body = self.airframe.step(body, rotors, None, PhysicsRandomization(), 0.5 * self.controller.dt)
+                body = self.airframe.step(body, rotors, None, PhysicsRandomization(), 0.5 * self.loop.dt)
             return body
 
-        return jax.lax.fori_loop(0, round(self.controller.rate / self.control_rate), tick, state.body)
+        return jax.lax.fori_loop(0, round(self.loop.rate / self.control_rate), tick, state.body)
 
 
 def excitation(

@@ -236,10 +236,7 @@ def fit_experiment(
         raise PlantError(f"{experiment.task.description} has no model that can be fitted")
     model, vehicle = task.fit_model(), task.airframe
     rate = round(1.0 / model.dt)
-    # A whole number of controller ticks in a control period; PX4 itself runs at 250 Hz.
-    ticks = math.ceil(Px4Controller().rate / rate)
-    controller = Px4Controller.of_version(px4_version, rate=float(ticks * rate)).tuned_for(vehicle)
-    free = FreeFlight(vehicle, model.command, rate, controller)
+    free = FreeFlight(vehicle, model.command, rate, Px4Controller.of_version(px4_version).tuned_for(vehicle))
     steps, limits = None, {}
     if log is not None:
         if not model.cruises:

@@ -24,7 +24,9 @@ class AcIqn(OffPolicy[DeterministicPolicy]):
     """Settings of AC-IQN."""
 
     epsilon_start: float = 0.2
+    """probability of a uniformly random action at the start, decaying linearly"""
     epsilon_end: float = 0.02
+    """probability of a uniformly random action after the decay"""
     twin_critics: bool = True
     """train two critics and use the one with the lower mean in targets (clipped double Q-learning)"""
     exploration_noise: float = 0.2

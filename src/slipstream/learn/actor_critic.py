@@ -21,7 +21,7 @@ from .replay import Batch
 MAX_TARGET_NOISE = 0.5
 """Bound of the noise on target actions, as in TD3."""
 SATURATED = 2.0
-"""Actor outputs beyond this are hardly told apart by tanh."""
+"""Actor outputs beyond this saturate tanh."""
 
 
 def require_continuous(spec: Spec, learner: str) -> None:
@@ -83,8 +83,9 @@ class DeterministicActor:
     ) -> tuple[Float[Array, "b a"], Float[Array, ""]]:
         """The actor's actions, and the mean square by which its outputs saturate tanh."""
         raw = policy.actor(batch.observation)
+        action = jnp.tanh(raw)
         beyond = jnp.mean(jnp.square(jnp.maximum(jnp.abs(raw) - SATURATED, 0.0)), -1)
-        return jnp.tanh(raw), weighted_mean(beyond, batch.weight)
+        return action, weighted_mean(beyond, batch.weight)
 
     def mask_updates(self, updates: PyTree, count: Int[Array, ""]) -> Any:
         """Updates of the actor only in every `policy_delay`-th gradient step."""

@@ -22,7 +22,9 @@ class Ddpg(OffPolicy[DeterministicPolicy]):
     """Settings of DDPG."""
 
     epsilon_start: float = 0.2
+    """probability of a uniformly random action at the start, decaying linearly"""
     epsilon_end: float = 0.02
+    """probability of a uniformly random action after the decay"""
     twin_critics: bool = False
     """train two critics and use the lower value in targets (clipped double Q-learning)"""
     exploration_noise: float = 0.2

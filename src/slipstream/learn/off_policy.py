@@ -55,19 +55,23 @@ class OffPolicy(Generic[P]):
     """Settings that every learner with a replay buffer has."""
 
     worlds: int = 64
+    """worlds that are stepped together"""
     rollout_length: int = 4
     """steps of every world between two updates"""
     gradient_steps: int = 4
     """batches learned from in each update"""
     batch_size: int = 256
+    """transitions in a batch, over all devices"""
     capacity: int = 500_000
     """size of the replay buffer in transitions, over all worlds and agents"""
     learning_starts: int = 2_000
     """transitions collected before the first gradient step"""
     learning_rate: float = 3e-4
+    """learning rate of Adam at the start"""
     learning_rate_final_fraction: float = 0.1
     """fraction of the learning rate left at the end of a linear decay"""
     discount: float = 0.99
+    """discount factor γ of a step"""
     n_step: int = 3
     """steps of an n-step return"""
     tau: float = 0.005
@@ -255,14 +259,7 @@ class OffPolicy(Generic[P]):
             sample_key, loss_key = jax.random.split(jax.random.fold_in(key, device))
             replay = replace(train.replay, tree=state.tree)
             batch = sample(replay, sample_key, cursor, sampling, per_beta, axis)
-            between = batch.intermediate_observation
-            batch = replace(
-                batch,
-                observation=normalizer(batch.observation),
-                next_observation=normalizer(batch.next_observation),
-                intermediate_observation=None if between is None else normalizer(between),
-                reward=self.reward_scale * batch.reward,
-            )
+            batch = batch.normalized(normalizer, self.reward_scale)
 
             def loss(params: PyTree) -> tuple[Array, tuple[Array, Metrics]]:
                 return self.loss(state.policy.with_params(params), state.target, batch, loss_key)

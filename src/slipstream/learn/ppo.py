@@ -58,6 +58,7 @@ class Ppo:
     """Settings of PPO. The defaults suit a CPU with a few cores."""
 
     worlds: int = 1024
+    """worlds that are stepped together"""
     rollout_length: int = 32
     """steps of every world between two updates"""
     epochs: int = 4
@@ -75,6 +76,7 @@ class Ppo:
     target_kl_final_fraction: float = 0.1
     """fraction of target_kl left at the end; the decay begins at anneal_start"""
     discount: float = 0.99
+    """discount factor γ of a step"""
     gae_lambda: float = 0.95
     """λ of generalized advantage estimation"""
     clip: float = 0.2
@@ -88,6 +90,7 @@ class Ppo:
     hidden_sizes: tuple[int, ...] = (64, 64)
     """sizes of the hidden layers of each network"""
     activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
+    """activation function of the hidden layers"""
     shared_trunk: bool = False
     """one network with two heads instead of separate actor and critic networks"""
     init_std: float = 0.6

@@ -50,6 +50,7 @@ class Pqn:
     """Settings of PQN."""
 
     worlds: int = 128
+    """worlds that are stepped together"""
     rollout_length: int = 32
     """steps of every world between two updates"""
     epochs: int = 2
@@ -57,9 +58,11 @@ class Pqn:
     minibatches: int = 16
     """gradient steps in each pass"""
     learning_rate: float = 5e-4
+    """learning rate of RAdam at the start"""
     learning_rate_final_fraction: float = 0.0
     """fraction of the learning rate left at the end of a linear decay"""
     discount: float = 0.99
+    """discount factor γ of a step"""
     td_lambda: float = 0.65
     """λ of the TD(λ) returns: 0 is one-step Q-learning, 1 is Monte Carlo"""
     max_grad_norm: float = 10.0

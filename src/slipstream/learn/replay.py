@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..core.struct import struct
 from ..core.task import Spec
+from ..policy.nets import Normalizer
 from .rollout import Transition
 
 REJECTION_TRIES = 4
@@ -81,6 +82,17 @@ class Batch:
     leaf: Int[Array, "b"]  # time and agent as one index
     intermediate_observation: Float[Array, "b m d"] | None = None  # after the first step and before the last
     intermediate_discount: Float[Array, "b m"] | None = None  # of each; 0 after an end
+
+    def normalized(self, normalizer: Normalizer, reward_scale: float) -> "Batch":
+        """The batch with normalized observations and scaled rewards."""
+        between = self.intermediate_observation
+        return replace(
+            self,
+            observation=normalizer(self.observation),
+            next_observation=normalizer(self.next_observation),
+            intermediate_observation=None if between is None else normalizer(between),
+            reward=reward_scale * self.reward,
+        )
 
 
 def init_replay(spec: Spec, worlds: int, length: int, prioritized: bool) -> Replay:

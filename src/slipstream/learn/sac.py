@@ -24,7 +24,9 @@ class Sac(OffPolicy[SquashedGaussianPolicy]):
     """Settings of soft actor-critic."""
 
     epsilon_start: float = 0.0
+    """probability of a uniformly random action at the start, decaying linearly"""
     epsilon_end: float = 0.0
+    """probability of a uniformly random action after the decay"""
     twin_critics: bool = True
     """train two critics and use the lower value (clipped double Q-learning)"""
     alpha: float = 0.1

@@ -1,1 +1,1 @@
-"""Networks, the distributions they parametrise, and the policies they make."""
+"""Networks, distributions over actions, and the policies made of them."""
