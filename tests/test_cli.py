@@ -86,7 +86,7 @@ def test_a_training_goes_on_from_another_policy_on_the_cascade(place):
         (("parity", "tiny", "--plants", "fast"), "at least two different plants"),
         (("parity", "tiny", "--plants", "fast,gazebo"), "no plant 'gazebo'"),
         (("evaluate", "tiny", "--plant", "px4"), "PX4 is not named"),
-        (("evaluate", "tiny", "--plant", "mujoco", "--gains", "1.2"), "gains are known from PX4 1.13"),
+        (("evaluate", "tiny", "--plant", "mujoco", "--px4-version", "1.2"), "gains are known from PX4 1.13"),
         (("train", "racing", "--from", "nowhere", "--run", "x"), "is not a run"),
         (("train", "racing", "--from", "tiny", "--run", "x"), "does not fit"),
         (("train", "nothing.json"), "cannot be read"),

@@ -148,7 +148,7 @@ def test_a_controller_slower_than_its_filter_is_refused():
 
 
 def grown(wanted, unallocated_torque=0.0):
-    """By how much the integral of a roll rate grows in one step, as a share of what the error asks for."""
+    """Growth of the roll rate integral in one step, relative to gain times error times time."""
     memory = replace(STOCK.start(iris, hovering(iris)), unallocated_torque=vec(unallocated_torque, 0.0, 0.0))
     _, after = STOCK.rate_loop(vec(0.0, 0.0, 0.0), vec(wanted, 0.0, 0.0), memory)
     return float(after.rate_integral.x) / (STOCK.rate_i[0] * wanted * STOCK.dt)
