@@ -166,7 +166,7 @@ def test_the_integral_of_a_rate_fades_for_large_errors_and_waits_where_the_mixer
 
 
 def pushed(wanted, velocity=(0.0, 0.0, 0.0), hover_thrust=0.5):
-    memory = replace(STOCK.start(iris, hovering(iris)), hover_thrust=jnp.float32(hover))
+    memory = replace(STOCK.start(iris, hovering(iris)), hover_thrust=jnp.float32(hover_thrust))
     push, after = STOCK.velocity_loop(vec(*wanted), vec(*velocity), memory)
     across, up = STOCK.velocity_i
     integral = np.array([float(p) for p in after.velocity_integral.parts]) / (np.array([across, across, up]) * STOCK.dt)
