@@ -1,4 +1,4 @@
-"""How the camera scales with cameras, shapes and pixels: a table on standard output and a picture of it.
+"""How the camera scales with cameras, shapes and pixels: a table on standard output and a chart.
 
 python benchmarks/render_scaling.py docs/render-scaling.svg
 """
@@ -12,7 +12,7 @@ from slipstream.core import device
 from slipstream.report import charts
 from slipstream.sensors.camera import SIZES
 
-DEFAULT_EPISODES = {"cameras": 32, "width": 80, "height": 80, "count": 32}
+DEFAULTS = {"cameras": 32, "width": 80, "height": 80, "count": 32}
 ROWS = {
     "cameras": [{"cameras": n} for n in (1, 4, 16, 32, 64, 256)],
     "shapes": [{"count": n} for n in (8, 16, 32, 64, 128)],
@@ -22,26 +22,27 @@ ROWS = {
 
 def main(target: Path) -> None:
     device.configure(1, pictures=True)
-    print("| cameras | picture | shapes | Mpix/CPU-s | frames/s | compile, s | memory, MB |")
+    print("| cameras | image | shapes | Mpix/CPU-s | frames/s | compile, s | memory, MB |")
     print("|---|---|---|---|---|---|---|")
     plots = []
-    for name, some in ROWS.items():
+    for name, changes in ROWS.items():
         xs, ys = [], []
-        for change in some:
-            wanted = DEFAULT_EPISODES | change
-            got = bench.render(**wanted)
-            rate = got["megapixels_per_cpu_second"]
-            picture = f"{got['width']} x {got['height']}"
+        for change in changes:
+            setting = DEFAULTS | change
+            result = bench.render(**setting)
+            rate = result["megapixels_per_cpu_second"]
+            image = f"{result['width']} x {result['height']}"
             print(
-                f"| {got['cameras']} | {picture} | {got['shapes']} | {rate} | {got['frames_per_second']:,} "
-                f"| {got['compile_seconds']} | {got['memory_mb']} |",
+                f"| {result['cameras']} | {image} | {result['shapes']} | {rate} | {result['frames_per_second']:,} "
+                f"| {result['compile_seconds']} | {result['memory_mb']} |",
                 flush=True,
             )
-            x = {"cameras": wanted["cameras"], "shapes": wanted["count"]}.get(name, wanted["width"] * wanted["height"])
+            pixels = setting["width"] * setting["height"]
+            x = {"cameras": setting["cameras"], "shapes": setting["count"], "pixels": pixels}[name]
             xs.append(math.log2(x))
             ys.append(rate)
         plots.append(charts.lines({name: (xs, ys)}, f"{name}, as a power of two", "Mpix/CPU-s", (0.0, max(ys) * 1.15)))
-    target.write_text(charts.beside(plots))
+    target.write_text(charts.side_by_side(plots))
 
 
 if __name__ == "__main__":

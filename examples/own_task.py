@@ -1,56 +1,88 @@
-"""Write your own task in forty lines: a point mass that must come to rest at the origin."""
+"""A task of your own in one file: a car parks in a bay, facing the right way.
+
+    slipstream pipeline examples/own_task.py:Parking
+
+trains it, evaluates it, films it from above and writes runs/parking/report.html. Nothing else has to be edited.
+"""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-import jax
 import jax.numpy as jnp
 
-from slipstream.core import device
-from slipstream.core.geometry import Vec2
-from slipstream.core.spaces import Box
-from slipstream.core.task import Spec, State
-from slipstream.learn.compiled import Trainer
-from slipstream.learn.ppo import Ppo
+from slipstream import Box, Rng, Spec, State, Task, struct
+from slipstream.core.geometry import Scalar, Vec2, sin_cos
+from slipstream.core.task import stack_features
+
+
+@struct
+class Lot:
+    """What stays the same for an episode."""
+
+    bay: Vec2  # where to park, heading east
+
+
+@struct
+class Car:
+    """A kinematic bicycle."""
+
+    position: Vec2
+    heading: Scalar
+    speed: Scalar
+
+
+ParkingState = State[Lot, Car, Scalar]  # progress: the distance to the bay, with the heading error in meters
 
 
 @dataclass(frozen=True)
-class Parking:
-    """The body is position and velocity; the reward is the way it comes nearer."""
+class Parking(Task[ParkingState]):
+    """Stop in the bay, facing east, by steering and acceleration."""
 
-    spec = Spec(observation=4, action=Box(2), control_dt=0.1)
+    time_limit: float = 12.0
+    """seconds of an episode"""
+    wheelbase: float = 2.5
+    """m"""
+    tolerance: float = 0.5
+    """largest error in position and (times two meters) heading that counts as parked, m"""
 
-    def reset(self, rng):
-        x, rng = rng.uniform(-5.0, 5.0)
-        y, rng = rng.uniform(-5.0, 5.0)
-        body, off, zero = (Vec2(x, y), Vec2(0.0 * x, 0.0 * x)), jnp.bool_(False), jnp.float32(0.0)
-        return State(None, body, zero, rng, jnp.int32(0), zero, off, off)
+    @cached_property
+    def spec(self) -> Spec:
+        return Spec(observation=6, action=Box(2), control_dt=0.1)
 
-    def step(self, state, action):
-        place, velocity = state.body
-        velocity = velocity + (Vec2(*jnp.clip(action, -1.0, 1.0)) - velocity * 0.1) * self.spec.control_dt
-        after = place + velocity * self.spec.control_dt
-        step, reward = state.step + 1, place.norm() - after.norm() - 0.01 * velocity.norm()
-        state = replace(state, body=(after, velocity), progress=after.norm(), step=step, reward=reward)
-        return replace(state, truncated=step >= 100)
+    def error(self, world: Lot, car: Car) -> Scalar:
+        sin, cos = sin_cos(car.heading)
+        return (world.bay - car.position).norm() + 2.0 * jnp.sqrt(sin**2 + (1.0 - cos) ** 2 + 1e-9)
 
-    def observe(self, state):
-        place, velocity = state.body
-        return jnp.stack([place.x, place.y, velocity.x, velocity.y])
+    def reset(self, rng: Rng) -> ParkingState:
+        x, rng = rng.uniform(-12.0, 12.0)
+        y, rng = rng.uniform(-12.0, 12.0)
+        heading, rng = rng.uniform(-3.1, 3.1)
+        zero, no = jnp.float32(0.0), jnp.bool_(False)
+        world, car = Lot(Vec2(zero, zero)), Car(Vec2(x, y), heading, zero)
+        return State(world, car, self.error(world, car), rng, jnp.int32(0), zero, no, no)
 
-    def episode_metrics(self, state):
-        return {"success": (state.progress < 0.3).astype(jnp.float32), "distance": state.progress}
+    def step(self, state: ParkingState, action) -> ParkingState:
+        steer, push = 0.6 * jnp.clip(action[0], -1.0, 1.0), 4.0 * jnp.clip(action[1], -1.0, 1.0)
+        car, dt = state.body, self.spec.control_dt
+        speed = jnp.clip(car.speed + push * dt, -3.0, 6.0)
+        heading = car.heading + speed * jnp.tan(steer) / self.wheelbase * dt
+        sin, cos = sin_cos(heading)
+        car = Car(car.position + Vec2(cos * speed, sin * speed) * dt, heading, speed)
+        error = self.error(state.world, car)
+        parked = (error < self.tolerance) & (jnp.abs(speed) < 0.5)
+        step = state.step + 1
+        late = step * dt >= self.time_limit
+        reward = state.progress - error + 10.0 * parked
+        return replace(
+            state, body=car, progress=error, rng=state.rng.bits()[1], step=step, reward=reward,
+            terminated=parked, truncated=late & ~parked,
+        )  # fmt: skip
 
+    def observe(self, state: ParkingState):
+        car = state.body
+        sin, cos = sin_cos(car.heading)
+        bay = (state.world.bay - car.position).rotated(-sin, cos)
+        return stack_features([bay.x * 0.1, bay.y * 0.1, sin, cos, car.speed * 0.3, state.progress * 0.1])
 
-def main(updates: int = 160) -> float:
-    device.configure()
-    trainer = Trainer(Parking(), Ppo(worlds=256, length=32), device.mesh(), updates, chunk_length=updates // 4)
-    chunk, train = trainer.compile(), trainer.start(seed=0)
-    for _ in range(4):
-        train, _, tally = chunk(train)
-        figures = {name: float(value) for name, value in jax.device_get(tally.means()).items()}
-        print({name: round(value, 3) for name, value in figures.items()})
-    return figures["success"]
-
-
-if __name__ == "__main__":
-    main()
+    def episode_metrics(self, state: ParkingState):
+        return {"success": state.terminated.astype(jnp.float32), "final_error": state.progress}

@@ -1,24 +1,20 @@
-"""Train and evaluate in ten lines; `slipstream video` and `slipstream report` take it from there."""
+"""Train, evaluate, film and report in Python.
+
+python examples/train_and_evaluate.py runs/mine 40000000
+"""
 
 import sys
-from dataclasses import replace
-from pathlib import Path
 
-from slipstream.core import device
-
-device.configure()
-
-from slipstream.evaluate.episode import evaluate  # noqa: E402
-from slipstream.experiment.experiment import PRESETS  # noqa: E402
-from slipstream.runs.run import Run  # noqa: E402
-from slipstream.runs.train import train  # noqa: E402
+import slipstream as sl
 
 
-def main(folder: Path, steps: int) -> None:
-    run = Run.create(folder, replace(PRESETS["racing"], steps=steps))
-    train(run, say=print, watch=lambda look: print(f"{look.step:>12,}  reward {look.metrics['reward']:+.3f}"))
-    print(evaluate(run, plant="fast", episodes=64))
+def main(folder: str, steps: int) -> None:
+    run = sl.train("racing", folder, steps=steps)
+    summary = sl.evaluate(run, worlds=64)
+    print(f"{100 * summary['success_rate']:.0f} % finish a lap")
+    print(sl.film(run, seconds=5.0))
+    print(sl.report(run))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 40_000_000)
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 40_000_000)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from slipstream.bench import LIMIT, dynamics_program, run_limit
+from slipstream.bench.sim import LIMIT, dynamics_program, run_limit
 from slipstream.dynamics.quadrotor import racer
 
 

@@ -3,12 +3,14 @@
 import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Task as ProgressTask
 from rich.text import Text
 
 from .runs.train import TrainingStatus
@@ -28,23 +30,23 @@ def clock(seconds: float) -> str:
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
-def told(look: TrainingStatus) -> str:
+def format_metrics(metrics: Mapping[str, float], formats: Mapping[str, str]) -> list[str]:
+    """The metrics that a task shows while it is trained, as far as they are known."""
+    known = {name: metrics[name] for name in formats if math.isfinite(metrics.get(name, math.nan))}
+    return [formats[name].format(value) for name, value in known.items()]
+
+
+def status_line(status: TrainingStatus, formats: Mapping[str, str]) -> str:
     """What a person wants to know while waiting."""
-    metrics = look.metrics
-    parts = [f"{brief(look.rate)} steps/s", f"reward {metrics.get('reward', math.nan):+.3f}"]
-    if "success" in metrics:
-        share = metrics["success"]
-        parts.append(f"success {'-' if math.isnan(share) else f'{100 * share:.0f} %'}")
-    if not math.isnan(metrics.get("lap_time", math.nan)):
-        parts.append(f"lap {metrics['lap_time']:.2f} s")
-    return " · ".join(parts)
+    reward = f"reward {status.metrics.get('step_reward', math.nan):+.3f}"
+    return " · ".join([f"{brief(status.rate)} steps/s", reward, *format_metrics(status.metrics, formats)])
 
 
-class TellColumn(ProgressColumn):
-    """Whatever the task's `tell` field says."""
+class MessageColumn(ProgressColumn):
+    """The text of a task's `message` field."""
 
-    def render(self, task: Any) -> Text:
-        return Text(task.fields["tell"])
+    def render(self, task: ProgressTask) -> Text:
+        return Text(task.fields["message"])
 
 
 class Live:
@@ -58,69 +60,69 @@ class Live:
             self.progress.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: Any, trace: TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         if self.live:
             self.progress.stop()
 
 
-class Bar(Live):
+class TrainingBar(Live):
     """The live bar of a training."""
 
-    def __init__(self, name: str) -> None:
-        self.console = Console(stderr=True)
+    def __init__(self, name: str, formats: Mapping[str, str]) -> None:
+        self.console, self.formats = Console(stderr=True), formats
         self.live = self.console.is_terminal
-        columns = TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TellColumn()
+        percent = TextColumn("{task.percentage:>3.0f} %")
+        columns = TextColumn("{task.description}"), BarColumn(24), percent, MessageColumn()
         self.progress = Progress(*columns, console=self.console, transient=False, refresh_per_second=4)
-        self.task = self.progress.add_task(name, total=1.0, tell="starting")
-        self.told = time.monotonic()
+        self.task = self.progress.add_task(name, total=1.0, message="starting")
+        self.printed = time.monotonic()
 
-    def look(self, look: TrainingStatus) -> None:
-        text = f"{told(look)} · {clock(look.left)} left"
+    def update(self, status: TrainingStatus) -> None:
+        text = f"{status_line(status, self.formats)} · {clock(status.left)} left"
         if self.live:
-            self.progress.update(self.task, completed=look.step / look.steps, tell=text)
-        elif time.monotonic() - self.told > 10.0 or look.step >= look.steps:
-            self.told = time.monotonic()
-            print(
-                f"{100 * look.step / look.steps:3.0f} %  {brief(look.step)} steps  {text}", file=sys.stderr, flush=True
-            )
+            self.progress.update(self.task, completed=status.step / status.steps, message=text)
+        elif time.monotonic() - self.printed > 10.0 or status.step >= status.steps:
+            self.printed = time.monotonic()
+            done = f"{100 * status.step / status.steps:3.0f} %  {brief(status.step)} steps  {text}"
+            print(done, file=sys.stderr, flush=True)
 
     def say(self, text: str) -> None:
         if self.live:
-            self.progress.update(self.task, tell=text)
+            self.progress.update(self.task, message=text)
         else:
             print(text, file=sys.stderr, flush=True)
 
 
-class Count(Live):
+class CountingBar(Live):
     """A bar that counts to an end."""
 
-    def __init__(self, name: str, total: int) -> None:
+    def __init__(self, name: str, total: int = 1) -> None:
         console = Console(stderr=True)
         self.live = console.is_terminal
-        self.progress = Progress(TextColumn("{task.description}"), BarColumn(24), TellColumn(), console=console)
-        self.task = self.progress.add_task(name, total=total, tell="")
+        self.progress = Progress(TextColumn("{task.description}"), BarColumn(24), MessageColumn(), console=console)
+        self.task = self.progress.add_task(name, total=total, message="")
 
-    def look(self, done: int, total: int) -> None:
+    def update(self, done: int, total: int) -> None:
         if self.live:
-            self.progress.update(self.task, completed=done, total=total, tell=f"{done} of {total}")
+            self.progress.update(self.task, completed=done, total=total, message=f"{done} of {total}")
 
-    def tell(self, what: str, done: int, total: int) -> None:
+    def update_part(self, part: str, done: int, total: int) -> None:
         """The same for work in several parts."""
         if self.live:
-            self.progress.update(self.task, completed=done, total=total, tell=f"{what}: {done} of {total}")
+            self.progress.update(self.task, completed=done, total=total, message=f"{part}: {done} of {total}")
 
 
-class Runs(Live):
+class ParallelBar(Live):
     """A bar for many runs at once: how far all of them are, and which are under way."""
 
     def __init__(self, name: str, steps: dict[Path, int]) -> None:
         console = Console(stderr=True)
         self.live, self.steps, self.done = console.is_terminal, steps, -1
-        columns = TextColumn("{task.description}"), BarColumn(24), TellColumn(), TimeElapsedColumn()
+        columns = TextColumn("{task.description}"), BarColumn(24), MessageColumn(), TimeElapsedColumn()
         self.progress = Progress(*columns, console=console)
-        self.task = self.progress.add_task(name, total=sum(steps.values()), tell="")
+        self.task = self.progress.add_task(name, total=sum(steps.values()), message="")
 
-    def look(self, done: int, active: list[tuple[Path, int]]) -> None:
+    def update(self, done: int, active: list[tuple[Path, int]]) -> None:
         """`active` are the folders under way and their steps."""
         parts = [
             f"{folder.parent.name}/{folder.name} {100 * min(step / self.steps[folder], 1.0):.0f} %"
@@ -130,7 +132,7 @@ class Runs(Live):
         if self.live:
             # Runs come in the order of `steps`, so what is done and under way is its beginning.
             behind = sum(list(self.steps.values())[: done + len(active)]) - sum(self.steps[f] for f, _ in active)
-            self.progress.update(self.task, completed=behind + sum(step for _, step in active), tell=text)
+            self.progress.update(self.task, completed=behind + sum(step for _, step in active), message=text)
         elif done != self.done:
             self.done = done
             print(text, file=sys.stderr, flush=True)

@@ -1,45 +1,48 @@
 """What every task, vehicle and kind of action must do. A new one is added to the list and passes as it is."""
 
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.bench import random_action
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box, Discrete, MultiDiscrete
 from slipstream.core.task import CameraTask, PrivilegedTask, Task, advance
-from slipstream.experiment.experiment import PRESETS
+from slipstream.experiment.registry import presets
 from slipstream.sensors.camera import CameraSettings
+from slipstream.sensors.noise import SensorNoise
 from slipstream.tasks.marine import Marine
-from slipstream.tasks.racing import Racing
+from slipstream.tasks.racing import RaceReward, Racing, Randomization
 from slipstream.tasks.survey import Survey
 
 ROUGH = Racing(
-    vary_mass=0.2, vary_inertia=0.2, vary_thrust=0.1, vary_lag=0.3, vary_drag=0.5, wind=3.0, gust=1.0, delay=2,
-    position_noise=0.05, velocity_noise=0.1, attitude_noise=0.02, rates_noise=0.05, smooth_reward=-0.01,
+    randomize=Randomization(
+        mass=0.2, inertia=0.2, thrust=0.1, motor_lag=0.3, drag=0.5, max_wind=3.0, gust_std=1.0, max_action_delay=2
+    ),
+    sensor_noise=SensorNoise(position=0.05, velocity=0.1, attitude=0.02, body_rates=0.05),
+    reward=RaceReward(action_rate=-0.01),
 )  # fmt: skip
 TASKS = {
     "plain": Racing(),
-    "original": Racing(observation="original"),
+    "original": Racing(observation="isaac_drone_racer"),
     "generated": Racing(track="generated"),
     "rough": ROUGH,
     "race of four": Racing(agents=4),
     "rough race of three": replace(ROUGH, agents=3, track="generated"),
-    "crazyflie rotors": Racing(vehicle="crazyflie", action="rotors"),
-    "iris velocity": Racing(vehicle="iris", action="velocity", track="ring"),
-    "discrete rates": Racing(space="discrete"),
-    "multidiscrete velocity": Racing(action="velocity", space="multidiscrete", choices=5),
-    "discrete rotors": Racing(action="rotors", space="discrete", choices=2, track="eight"),
-    "camera": Racing(sight="rgb", pixels=16),
-    "fourth order": Racing(integration=4, physics_rate=200, track="long"),
-    "cascade": Racing(model="cascade", track="ring"),
+    "crazyflie rotors": Racing(vehicle="crazyflie", control_mode="motor_speeds"),
+    "iris velocity": Racing(vehicle="iris", control_mode="velocity", track="ring"),
+    "discrete rates": Racing(action_space="discrete"),
+    "multidiscrete velocity": Racing(control_mode="velocity", action_space="multidiscrete", action_levels=5),
+    "discrete rotors": Racing(control_mode="motor_speeds", action_space="discrete", action_levels=2, track="eight"),
+    "camera": Racing(camera=CameraSettings("rgb", resolution=16)),
+    "fourth order": Racing(integrator="rk4", physics_rate=200, track="long"),
+    "px4 controller": Racing(controller="px4", track="ring"),
     "bay": Marine(vessels=4, buoys=2),
-    "bay with whirls": replace(PRESETS["marine-icra"].task, vessels=3, buoys=3, vortices=3),
-    "lone vessel with a sonar": PRESETS["marine-iros"].task,
+    "bay with whirls": replace(presets()["marine-icra"].task, vessels=3, buoys=3, vortices=3),
+    "lone vessel with a sonar": presets()["marine-iros"].task,
     "survey with cameras": Survey(mission="dwell", agents=3, camera=CameraSettings("rgb", resolution=16)),
 }
 
@@ -60,7 +63,7 @@ def rolled(task, seed=0):
 @lru_cache(maxsize=2)
 def player(task):
     """The program that plays, compiled once for a task."""
-    draw = partial(random_action, task.spec)
+    draw = task.spec.action.sample
     agents = task.spec.agents
 
     def play(world, seed):
@@ -106,15 +109,15 @@ def test_a_task_with_a_camera_gives_the_picture_its_spec_says(task):
 
 
 def test_a_task_that_tells_a_critic_more_tells_as_much_as_its_spec_says(task):
-    if not task.spec.privileged_observation:
+    if not task.spec.privileged_size:
         return
     assert isinstance(task, PrivilegedTask)
     told = jax.eval_shape(task.privileged_observation, jax.eval_shape(task.reset, Rng.from_seed(0, 0)))
-    assert told.shape == ((task.spec.agents,) if task.spec.agents > 1 else ()) + (task.spec.privileged_observation,)
+    assert told.shape == ((task.spec.agents,) if task.spec.agents > 1 else ()) + (task.spec.privileged_size,)
 
 
 def test_a_step_keeps_the_shape_of_a_state(task):
-    draw = partial(random_action, task.spec)
+    draw = task.spec.action.sample
     state = task.reset(Rng.from_seed(0, 0))
     if task.spec.agents == 1:
         action, _ = draw(Rng.from_seed(0, 0))

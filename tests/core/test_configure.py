@@ -12,7 +12,7 @@ PROBE = """
 import sys
 import jax.monitoring
 from slipstream.core import device
-from slipstream.cli import main
+from slipstream.cli.main import main
 
 order, configure = [], device.configure
 device.configure = lambda *words, **named: (order.append("set up"), configure(*words, **named))
@@ -27,10 +27,10 @@ COMMANDS = {
     "list": (),
     "doctor": (),
     "train": ("racing", "--run", "other", *TINY),
-    "evaluate": ("tiny", "--episodes", "4"),
+    "evaluate": ("tiny", "--worlds", "4"),
     "video": ("tiny", "--seconds", "0.5"),
     "report": ("tiny",),
-    "parity": ("tiny", "--plants", "fast,mujoco", "--episodes", "2"),
+    "parity": ("tiny", "--plants", "fast,mujoco", "--worlds", "2"),
     "fit": ("--flights", "4", "--seconds", "1"),
     "bench": ("render", "--cameras", "2", "--width", "16", "--height", "16", "--shapes", "4"),
 }
@@ -48,7 +48,7 @@ def place(tmp_path_factory):
 def test_jax_is_set_up_before_a_command_compiles_anything(place, command):
     done = subprocess.run(
         [sys.executable, "-c", PROBE, command, *COMMANDS[command]],
-        cwd=place, capture_output=True, text=True, timeout=600, check=False, task=os.environ,
+        cwd=place, capture_output=True, text=True, timeout=600, check=False, env=os.environ,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
 

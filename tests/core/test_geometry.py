@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.core.geometry import Quat, Vec2, Vec3, angle_of, heading, sin_cos
+from slipstream.core.geometry import Quat, Vec2, Vec3, angle_of, heading, sin_cos, wrap_angle
 
 
 def vec(x, y, z):
@@ -124,3 +124,10 @@ def test_each_component_is_clipped_to_its_own_limit_on_both_sides():
     for sign in (-1.0, 1.0):
         np.testing.assert_array_equal(array(vec(*[9.0 * sign] * 3).clipped(limit)), sign * array(limit))
     np.testing.assert_array_equal(array(vec(0.9, -1.9, 2.9).clipped(limit)), np.float32([0.9, -1.9, 2.9]))
+
+
+def test_a_wrapped_angle_points_the_same_way_and_lies_within_a_half_turn():
+    angle = jnp.linspace(-20.0, 20.0, 4001)
+    wrapped = np.asarray(wrap_angle(angle))
+    assert np.abs(wrapped).max() <= np.pi + 1e-5
+    np.testing.assert_allclose(np.exp(1j * wrapped), np.exp(1j * np.float64(angle)), atol=1e-5)

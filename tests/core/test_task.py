@@ -8,12 +8,12 @@ import numpy as np
 
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box
-from slipstream.core.task import Spec, State, advance, draw_restart
+from slipstream.core.task import Spec, State, Task, advance, draw_restart
 from slipstream.learn.rollout import advance_worlds, with_restarts
 
 
 @dataclass(frozen=True)
-class Climb:
+class Climb(Task):
     """Each agent adds its actions up: 3 is the top and terminates, below −3 it is given up, which truncates."""
 
     agents: int = 2
@@ -37,7 +37,7 @@ class Climb:
         return state.body[:, None]
 
     def episode_metrics(self, state):
-        return {"score": state.body}
+        return {"episode_return": state.body}
 
 
 def gone(state, *actions):
@@ -46,25 +46,25 @@ def gone(state, *actions):
     return state
 
 
-def init_worlds():
+def first_state():
     return Climb().reset(Rng.from_seed(0, 0))
 
 
 def test_an_agent_that_has_ended_waits_without_reward_and_stays_ended_in_its_own_way():
-    top = gone(init_worlds(), (3.0, 1.0))
+    top = gone(first_state(), (3.0, 1.0))
     assert top.terminated.tolist() == [True, False]
     # Whatever becomes of its body: it has terminated, and has not been truncated as well.
-    linear_schedule = gone(top, (-9.0, 1.0))
-    assert linear_schedule.reward.tolist() == [0.0, 1.0]
-    assert linear_schedule.terminated.tolist() == [True, False]
-    assert linear_schedule.truncated.tolist() == [False, False]
-    lost = gone(init_worlds(), (-3.0, 1.0), (9.0, 1.0))
+    fallen = gone(top, (-9.0, 1.0))
+    assert fallen.reward.tolist() == [0.0, 1.0]
+    assert fallen.terminated.tolist() == [True, False]
+    assert fallen.truncated.tolist() == [False, False]
+    lost = gone(first_state(), (-3.0, 1.0), (9.0, 1.0))
     assert lost.terminated.tolist() == [False, False]
     assert lost.truncated.tolist() == [True, False]
 
 
 def test_a_world_restarts_on_the_step_after_its_last_agent_has_ended():
-    both = gone(init_worlds(), (3.0, 1.0), (0.0, 2.0))
+    both = gone(first_state(), (3.0, 1.0), (0.0, 2.0))
     assert both.ended.tolist() == [True, True]
     assert int(both.step) == 2
     fresh = gone(both, (1.0, 1.0))
@@ -75,7 +75,7 @@ def test_a_world_restarts_on_the_step_after_its_last_agent_has_ended():
 
 
 def test_a_start_is_drawn_from_numbers_that_no_step_sees():
-    state = init_worlds()
+    state = first_state()
     start = float(draw_restart(Climb(), state).state.world)
     stream, seen = state.rng, []
     for _ in range(20):
@@ -85,7 +85,7 @@ def test_a_start_is_drawn_from_numbers_that_no_step_sees():
 
 
 @dataclass(frozen=True)
-class Islands:
+class Islands(Task):
     """Two agents on an island with a number; each keeps the number of the island it came to."""
 
     @property
@@ -108,7 +108,7 @@ class Islands:
         return jnp.zeros((2, 1))
 
     def episode_metrics(self, state):
-        return {"score": state.reward}
+        return {"episode_return": state.reward}
 
     def draw_respawns(self, rng, state):
         return jnp.full(2, state.world)

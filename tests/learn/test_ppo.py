@@ -11,22 +11,30 @@ import pytest
 from slipstream.core import device
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box, Discrete, MultiDiscrete
-from slipstream.core.task import Spec, State
-from slipstream.experiment.experiment import PRESETS, Experiment
+from slipstream.core.task import Spec, State, Task
+from slipstream.experiment.experiment import Experiment
+from slipstream.experiment.registry import presets
 from slipstream.learn.compiled import Learner, Trainer
 from slipstream.learn.dqn import Dqn
-from slipstream.learn.ppo import Batch, Ppo, explore, trainable
+from slipstream.learn.ppo import Ppo, PpoBatch, explore
 from slipstream.learn.rollout import rollout
-from slipstream.policy.actor_critic import ActorCritic
+from slipstream.policy.actor_critic import ActorCritic, Architecture
 from slipstream.policy.nets import Linear
 from slipstream.runs.train import trainer_of
+from slipstream.sensors.camera import CameraSettings
 from slipstream.tasks.racing import Racing
 
-SMALL = MappingProxyType({"worlds": 64, "length": 8, "epochs": 2, "minibatches": 2, "hidden": (16, 16), "block": 16})
-SPACES = {"box": Racing(), "discrete": Racing(space="discrete"), "multidiscrete": Racing(space="multidiscrete")}
+SMALL = MappingProxyType(
+    {"worlds": 64, "rollout_length": 8, "epochs": 2, "minibatches": 2, "hidden_sizes": (16, 16), "shuffle_block": 16}
+)
+SPACES = {
+    "box": Racing(),
+    "discrete": Racing(action_space="discrete"),
+    "multidiscrete": Racing(action_space="multidiscrete"),
+}
 
 
-def params(train):
+def weights(train):
     return jax.device_get(jax.tree.leaves(train.policy))
 
 
@@ -41,9 +49,11 @@ def trained(experiment, chunks=2):
 @pytest.mark.parametrize("name", [*SPACES, "agents", "shared", "adaptive", "spread"])
 def test_ppo_updates_every_kind_of_action_and_network(name):
     task = SPACES.get(name, Racing(agents=3) if name == "agents" else Racing())
-    extra = {"shared": {"shared": True}, "adaptive": {"schedule": "adaptive"}, "spread": {"spread_end": 0.1}}.get(
-        name, {}
-    )
+    extra = {
+        "shared": {"shared_trunk": True},
+        "adaptive": {"learning_rate_schedule": "adaptive"},
+        "spread": {"final_std": 0.1},
+    }.get(name, {})
     learner = Ppo(**SMALL, **extra)
     assert isinstance(learner, Learner)
     experiment = Experiment(task, learner, steps=4096)
@@ -79,15 +89,15 @@ def test_two_devices_fly_the_same_episodes_as_one():
 
 def test_two_devices_learn_as_one_does_but_for_rounding():
     """In practice cut short, so that worlds restart on both devices at different times."""
-    learner, found = Ppo(**{**SMALL, "epochs": 1, "minibatches": 1, "length": 16}), []
+    learner, found = Ppo(**{**SMALL, "epochs": 1, "minibatches": 1, "rollout_length": 16}), []
     for devices in (1, 2):
-        trainer = Trainer(Racing(practice_limit=0.1), learner, device.mesh(devices), 1, chunk_length=1)
+        trainer = Trainer(Racing(train_time_limit=0.1), learner, device.mesh(devices), 1, chunk_length=1)
         start = jax.device_get(trainer.start(0).policy)
         train, metrics, stats = trainer.compile()(trainer.start(0))
         after = jax.device_get(train.policy)
         steps = {
             net: jax.tree.leaves(jax.tree.map(np.subtract, getattr(after, net), getattr(start, net)))
-            for net in ("actor", "critic", "log_std", "normaliser", "worth")
+            for net in ("actor", "critic", "log_std", "normalizer", "return_normalizer")
         }
         found.append((steps, jax.device_get(metrics), jax.device_get(stats)))
     (one, one_metrics, one_tally), (two, two_metrics, two_tally) = found
@@ -113,11 +123,19 @@ def test_several_seeds_train_side_by_side_as_each_would_alone():
             np.testing.assert_allclose(a[index], b, rtol=1e-3, atol=1e-5)
 
 
-REPLAYING = Dqn(worlds=8, length=4, learns=2, batch=32, capacity=2000, warmup=64, hidden=(16, 16))
+REPLAYING = Dqn(
+    worlds=8,
+    rollout_length=4,
+    gradient_steps=2,
+    batch_size=32,
+    capacity=2000,
+    learning_starts=64,
+    hidden_sizes=(16, 16),
+)
 
 
 @pytest.mark.parametrize(
-    ("task", "learner"), [(Racing(), Ppo(**SMALL)), (PRESETS["cartpole"].task, REPLAYING)], ids=["ppo", "replay"]
+    ("task", "learner"), [(Racing(), Ppo(**SMALL)), (presets()["cartpole"].task, REPLAYING)], ids=["ppo", "replay"]
 )
 def test_a_training_compiles_once(task, learner):
     trainer = trainer_of(Experiment(task, learner, steps=8192), 2)
@@ -144,7 +162,7 @@ class CountCompiles:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bandit:
+class Bandit(Task):
     """One step: the reward is 1 for the right choice of every component, given the observation."""
 
     action: object = MultiDiscrete((3, 3, 4))
@@ -183,7 +201,9 @@ class Bandit:
 @pytest.mark.parametrize("action", [Box(2), Discrete(3), MultiDiscrete((3, 3, 4))], ids=["box", "discrete", "multi"])
 def test_ppo_solves_a_bandit_of_every_kind_of_action(action):
     task = Bandit(action)
-    learner = Ppo(worlds=128, length=16, epochs=4, minibatches=4, hidden=(32,), rate=5e-3, block=16)
+    learner = Ppo(
+        worlds=128, rollout_length=16, epochs=4, minibatches=4, hidden_sizes=(32,), learning_rate=5e-3, shuffle_block=16
+    )
     trainer = Trainer(task, learner, device.mesh(1), 80, chunk_length=80)
     train, _, _ = trainer.compile()(trainer.start(0))
     states = jax.vmap(lambda w: task.reset(Rng.from_seed(9, w)))(jnp.arange(300))
@@ -194,7 +214,7 @@ def test_ppo_solves_a_bandit_of_every_kind_of_action(action):
 
 
 @dataclasses.dataclass(frozen=True)
-class Prize:
+class Prize(Task):
     """Two steps that each pay the same, by a number one sees. What has ended looks like what begins."""
 
     @property
@@ -214,12 +234,20 @@ class Prize:
         return jnp.append(jax.nn.one_hot(state.world, 3), state.step % 2)
 
     def episode_metrics(self, state):
-        return {"score": state.reward}
+        return {"episode_return": state.reward}
 
 
 def test_a_critic_learns_what_is_paid_from_here_to_the_end_and_nothing_of_restarts():
     learner = Ppo(
-        worlds=128, length=15, epochs=4, minibatches=2, hidden=(32,), rate=1e-2, block=15, discount=0.5, trace=0.5
+        worlds=128,
+        rollout_length=15,
+        epochs=4,
+        minibatches=2,
+        hidden_sizes=(32,),
+        learning_rate=1e-2,
+        shuffle_block=15,
+        discount=0.5,
+        gae_lambda=0.5,
     )
     trainer = Trainer(Prize(), learner, device.mesh(1), 100, chunk_length=100)
     policy = jax.device_get(trainer.compile()(trainer.start(0))[0].policy)
@@ -230,13 +258,13 @@ def test_a_critic_learns_what_is_paid_from_here_to_the_end_and_nothing_of_restar
 
 
 def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
-    learner = Ppo(**SMALL, clip=0.2, value_weight=0.0)
+    learner = Ppo(**SMALL, clip=0.2, value_coef=0.0)
     policy = trainer_of(Experiment(Racing(), learner, steps=4096)).start(0).policy
     policy = jax.tree.map(jnp.asarray, jax.device_get(policy))
     ratio, advantage = jnp.array([2.0, 2.0, 0.5, 0.5, 1.1, 2.0]), jnp.array([1.0, -1.0, 1.0, -1.0, 1.0, 1e6])
     rows = len(ratio)
     seen, action = jnp.zeros((rows, Racing().spec.observation)), jnp.zeros((rows, 4))
-    batch = Batch(
+    batch = PpoBatch(
         observation=seen,
         action=action,
         log_prob=policy.distribution(seen).log_prob(action) - jnp.log(ratio),
@@ -244,7 +272,7 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
         target=jnp.zeros(rows),
         weight=jnp.array([1.0] * 5 + [0.0]),
     )
-    _, metrics = learner._loss(trainable(policy), policy, batch)
+    _, metrics = learner._loss(policy.params, policy, batch)
     assert float(metrics["loss"]) == pytest.approx(-(1.2 - 2.0 + 0.5 - 0.8 + 1.1), abs=1e-4)
     assert float(metrics["count"]) == 5.0
 
@@ -265,41 +293,43 @@ def test_advantages_are_centred_and_scaled_over_what_was_experienced():
     assert lived.std() == pytest.approx(1.0, abs=1e-3)
 
 
-def updated(learner, *shares):
-    """The metrics of a first update on a bandit, were it at those shares of a training."""
+def updated(learner, *fractions):
+    """The metrics of a first update on a bandit, were it at those fractions of a training."""
     task = Bandit(Box(2))
     train = learner.init(task, jnp.uint32(0), jnp.arange(learner.worlds))
     update = jax.jit(lambda progress: learner.update(task, train, progress)[1])
-    return [jax.device_get(update(jnp.float32(progress))) for progress in shares]
+    return [jax.device_get(update(jnp.float32(progress))) for progress in fractions]
 
 
-def test_rate_and_spread_fall_as_they_are_set_to():
-    learner = Ppo(**SMALL, rate=1e-3, rate_end=0.2, spread=0.8, spread_end=0.2, settle=0.6)
-    told = updated(learner, 0.0, 0.3, 0.6, 1.0)
-    assert [float(m["rate"]) for m in told] == pytest.approx([1e-3, 7.6e-4, 5.2e-4, 2e-4], rel=1e-4)
-    # In equal times by equal factors, and from `settle` on no more.
-    assert [float(m["spread"]) for m in told] == pytest.approx([0.8, 0.4, 0.2, 0.2], rel=1e-4)
+def test_learning_rate_and_std_decay_as_they_are_set_to():
+    learner = Ppo(
+        **SMALL, learning_rate=1e-3, learning_rate_final_fraction=0.2, init_std=0.8, final_std=0.2, anneal_start=0.6
+    )
+    metrics = updated(learner, 0.0, 0.3, 0.6, 1.0)
+    assert [float(m["learning_rate"]) for m in metrics] == pytest.approx([1e-3, 7.6e-4, 5.2e-4, 2e-4], rel=1e-4)
+    # In equal times by equal factors, and from `anneal_start` on no more.
+    assert [float(m["action_std"]) for m in metrics] == pytest.approx([0.8, 0.4, 0.2, 0.2], rel=1e-4)
 
 
 @pytest.mark.parametrize(("target_kl", "factor"), [(1e-9, 0.7), (1e3, 1.2)])
 def test_an_adaptive_rate_falls_where_an_update_went_too_far_and_rises_where_it_did_not(target_kl, factor):
-    (told,) = updated(Ppo(**SMALL, rate=1e-3, schedule="adaptive", target_kl=target_kl), 0.0)
-    assert float(told["rate"]) == pytest.approx(1e-3 * factor, rel=1e-4)
+    (metrics,) = updated(Ppo(**SMALL, learning_rate=1e-3, learning_rate_schedule="adaptive", target_kl=target_kl), 0.0)
+    assert float(metrics["learning_rate"]) == pytest.approx(1e-3 * factor, rel=1e-4)
 
 
 def test_entropy_that_is_paid_for_grows():
-    learner = Ppo(**SMALL, rate=1e-2, entropy=10.0)
+    learner = Ppo(**SMALL, learning_rate=1e-2, entropy_coef=10.0)
     trainer = Trainer(Bandit(Box(2)), learner, device.mesh(1), 10, chunk_length=10)
     train, _, _ = trainer.compile()(trainer.start(0))
-    assert float(jnp.exp(train.policy.log_std).min()) > 1.1 * learner.spread
+    assert float(jnp.exp(train.policy.log_std).min()) > 1.1 * learner.init_std
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"discount": 1.5}, "between 0 and 1"),
-        ({"hidden": ()}, "at least one layer"),
-        ({"rate": 0.0}, "must be positive"),
+        ({"hidden_sizes": ()}, "at least one layer"),
+        ({"learning_rate": 0.0}, "must be positive"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_words(settings, words):
@@ -309,22 +339,24 @@ def test_a_wrong_setting_is_refused_in_words(settings, words):
 
 def test_rows_that_do_not_divide_into_minibatches_are_refused():
     with pytest.raises(ValueError, match="do not divide into 7 minibatches"):
-        Trainer(Racing(), Ppo(worlds=100, length=3, minibatches=7), device.mesh(1), 1)
+        Trainer(Racing(), Ppo(worlds=100, rollout_length=3, minibatches=7), device.mesh(1), 1)
 
 
 def test_worlds_that_do_not_divide_over_the_devices_are_refused():
     with pytest.raises(ValueError, match="do not divide over 2 devices"):
-        Trainer(Racing(), Ppo(worlds=65, length=64, minibatches=1), device.mesh(2), 1)
+        Trainer(Racing(), Ppo(worlds=65, rollout_length=64, minibatches=1), device.mesh(2), 1)
 
 
-def test_guessing_needs_something_that_only_the_critic_is_told():
-    with pytest.raises(ValueError, match="nothing to guess"):
-        Trainer(Racing(), Ppo(worlds=64, length=64, minibatches=1, guess=1.0), device.mesh(1), 1)
+def test_state_estimation_needs_privileged_state():
+    with pytest.raises(ValueError, match="no privileged state to predict"):
+        Trainer(
+            Racing(), Ppo(worlds=64, rollout_length=64, minibatches=1, state_estimation_coef=1.0), device.mesh(1), 1
+        )
 
 
 def test_a_minibatch_of_nothing_but_restarts_leaves_the_weights_finite():
     """Episodes of 31 steps: all worlds restart together, and a minibatch is one step of all of them."""
-    learner = Ppo(worlds=64, length=32, epochs=2, minibatches=32, block=64, hidden=(16,))
+    learner = Ppo(worlds=64, rollout_length=32, epochs=2, minibatches=32, shuffle_block=64, hidden_sizes=(16,))
     trainer = trainer_of(Experiment(Clockwork(), learner, steps=64 * 32 * 4, devices=1), 2)
     state, metrics, _ = trainer.compile()(trainer.start(0))
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(weights(state)))
@@ -332,7 +364,7 @@ def test_a_minibatch_of_nothing_but_restarts_leaves_the_weights_finite():
 
 
 @dataclass(frozen=True)
-class Clockwork:
+class Clockwork(Task):
     """Every episode takes 31 steps, and nothing happens in it."""
 
     @property
@@ -351,11 +383,11 @@ class Clockwork:
         return jnp.ones(1)
 
     def episode_metrics(self, state):
-        return {"score": state.reward}
+        return {"episode_return": state.reward}
 
 
-@pytest.mark.parametrize("sight", ["none", "depth"])
-def test_no_two_layers_of_a_policy_begin_with_the_same_key(monkeypatch, image_features):
+@pytest.mark.parametrize("camera", ["none", "depth"])
+def test_no_two_layers_of_a_policy_begin_with_the_same_key(monkeypatch, camera):
     used, init = [], Linear.init.__func__
 
     def spy(cls, key, *rest):
@@ -363,6 +395,6 @@ def test_no_two_layers_of_a_policy_begin_with_the_same_key(monkeypatch, image_fe
         return init(cls, key, *rest)
 
     monkeypatch.setattr(Linear, "init", classmethod(spy))
-    seen = {"sight": image_features, "pixels": 16} if image_features != "none" else {}
-    ActorCritic.init(jax.random.key(0), Racing(**seen).spec, (16, 16), guesses=image_features != "none")
+    spec = Racing(camera=CameraSettings(camera, 16)).spec
+    ActorCritic.init(jax.random.key(0), spec, Architecture((16, 16), state_estimator=camera != "none"))
     assert len(used) == len(set(used)) >= 6

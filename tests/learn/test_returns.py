@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.learn.return_quantiles import gae
+from slipstream.learn.returns import gae
 
 
 def slow_advantages(reward, value, next_value, terminated, truncated, discount, trace):

@@ -12,40 +12,49 @@ import pytest
 from slipstream.core import device
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box, Discrete, MultiDiscrete
-from slipstream.core.task import Spec, State
-from slipstream.experiment.experiment import LEARNERS, PRESETS, Experiment
+from slipstream.core.task import Spec, State, Task
+from slipstream.experiment.experiment import Experiment
+from slipstream.experiment.registry import LEARNERS, presets
 from slipstream.learn.ac_iqn import AcIqn
 from slipstream.learn.compiled import Learner, Trainer
 from slipstream.learn.ddpg import Ddpg, Td3
 from slipstream.learn.dqn import Dqn, project_distribution
+from slipstream.learn.exploration import explore_epsilon_greedy
 from slipstream.learn.iqn import Iqn
-from slipstream.learn.off_policy import explore_epsilon_greedy
 from slipstream.learn.pqn import Pqn
 from slipstream.learn.rainbow import Rainbow
 from slipstream.learn.replay import Batch
-from slipstream.learn.return_quantiles import lambda_returns
+from slipstream.learn.returns import lambda_returns
 from slipstream.learn.sac import Sac
 from slipstream.policy.continuous import sample_squashed_gaussian
-from slipstream.policy.values import DiscreteActions, NoisyLinear
+from slipstream.policy.discrete import DiscreteActions, NoisyLinear
 from slipstream.runs.run import Run
-from slipstream.runs.train import TrainingError, begun, train, trainer_of
+from slipstream.runs.train import TrainingError, initial_state, train, trainer_of
 from slipstream.tasks.marine import Marine
 
 SMALL = MappingProxyType(
-    {"worlds": 8, "length": 4, "learns": 2, "batch": 32, "capacity": 2000, "warmup": 64, "hidden": (32, 32)}
+    {
+        "worlds": 8,
+        "rollout_length": 4,
+        "gradient_steps": 2,
+        "batch_size": 32,
+        "capacity": 2000,
+        "learning_starts": 64,
+        "hidden_sizes": (32, 32),
+    }
 )
 CHOOSING = {"dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn}
 NUMBERS = {"ddpg": Ddpg, "td3": Td3, "sac": Sac, "ac-iqn": AcIqn}
-PARALLEL = Pqn(worlds=8, length=8, epochs=1, minibatches=2, hidden=(32, 32))
+CHOOSING_AT_SEA = presets()["marine-dqn"].task
+PARALLEL = Pqn(worlds=8, rollout_length=8, epochs=1, minibatches=2, hidden_sizes=(32, 32))
 
 
 @dataclass(frozen=True)
-class Bandit:
+class Bandit(Task):
     """One step: the action is judged, and that is all. Returns of the arms have known distributions."""
 
     action: object = Discrete(2)
     agents: int = 1
-    about = "a bandit"
 
     @property
     def shape(self):
@@ -75,7 +84,7 @@ class Bandit:
         return jnp.ones((*self.shape, 1))
 
     def episode_metrics(self, state):
-        return {"success": state.reward, "score": state.reward}
+        return {"success": state.reward, "episode_return": state.reward}
 
 
 def trained(task, learner, updates, seed=0):
@@ -91,9 +100,9 @@ CASES = {
     "dqn branches": (Bandit(MultiDiscrete((3, 30))), Dqn(**SMALL)),
     "rainbow joint": (Bandit(MultiDiscrete((3, 4))), Rainbow(**SMALL)),
     "iqn branches": (Bandit(MultiDiscrete((3, 30)), agents=3), Iqn(**SMALL)),
-    "iqn that adapts": (Marine(vessels=3, buoys=1, space="discrete"), Iqn(**SMALL, adaptive=10.0, cvar=0.5)),
-    "ac-iqn at sea": (Marine(vessels=3, buoys=1), AcIqn(**SMALL, prioritised=True)),
-    "ac-iqn that adapts": (Marine(vessels=3, buoys=1), AcIqn(**SMALL, adaptive=10.0, cvar=0.5)),
+    "iqn that adapts": (replace(CHOOSING_AT_SEA, vessels=3, buoys=1), Iqn(**SMALL, cvar_distance=10.0, cvar_alpha=0.5)),
+    "ac-iqn at sea": (Marine(vessels=3, buoys=1), AcIqn(**SMALL, prioritized_replay=True)),
+    "ac-iqn that adapts": (Marine(vessels=3, buoys=1), AcIqn(**SMALL, cvar_distance=10.0, cvar_alpha=0.5)),
     "pqn branches": (Bandit(MultiDiscrete((3, 30)), agents=3), PARALLEL),
     "half precision": (Bandit(Box(2), agents=3), Sac(**SMALL, precision="bfloat16")),
 }  # fmt: skip
@@ -104,7 +113,7 @@ QUICK = ("dqn discrete", "sac box", "pqn branches")
 
 
 @pytest.mark.parametrize(
-    ("env", "learner"),
+    ("task", "learner"),
     [pytest.param(*case, id=name, marks=() if name in QUICK else pytest.mark.learning) for name, case in CASES.items()],
 )
 def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(task, learner):
@@ -126,9 +135,9 @@ def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(task, lea
     assert jnp.allclose(together, alone, atol=1e-5)
     own = jax.vmap(partial(Rng.from_seed, 3))
     rngs = own(jnp.arange(6)) if len(shape) == 1 else jax.vmap(own)(jnp.arange(6 * shape[1]).reshape(shape))
-    explore, noise = jnp.float32(0.5), jax.random.key(1)
-    together, after = learner.choose(policy, seen, rngs, explore, noise)
-    one = lambda k: learner.choose(policy, seen[k], jax.tree.map(lambda x: x[k], rngs), explore, noise)  # noqa: E731
+    epsilon, key = jnp.float32(0.5), jax.random.key(1)
+    together, after = learner.explore(policy, seen, rngs, epsilon, key)
+    one = lambda k: learner.explore(policy, seen[k], jax.tree.map(lambda x: x[k], rngs), epsilon, key)  # noqa: E731
     alone = [one(slice(k, k + 1)) for k in range(6)]
     tolerance = 2e-2 if getattr(learner, "precision", "") == "bfloat16" else 1e-5
     assert jnp.allclose(together, jnp.concatenate([action for action, _ in alone]), atol=tolerance)
@@ -136,35 +145,37 @@ def test_a_learner_updates_on_two_devices_and_acts_for_many_as_for_one(task, lea
 
 
 @pytest.mark.parametrize("name", [*CHOOSING, "pqn"])
-def test_a_learner_of_choices_refuses_numbers_and_names_others(name):
+def test_a_learner_of_discrete_actions_refuses_continuous_ones_and_names_others(name):
     learner = PARALLEL if name == "pqn" else CHOOSING[name](**SMALL)
-    with pytest.raises(ValueError, match="for numbers take .*sac"):
+    with pytest.raises(ValueError, match="for continuous actions choose .*sac"):
         trainer_of(Experiment(Marine(), learner, steps=1000))
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_learner_of_numbers_refuses_choices_and_names_others(name):
-    with pytest.raises(ValueError, match="for choices take .*iqn"):
-        trainer_of(Experiment(Marine(space="discrete"), NUMBERS[name](**SMALL), steps=1000))
+def test_a_learner_of_continuous_actions_refuses_discrete_ones_and_names_others(name):
+    with pytest.raises(ValueError, match="for discrete actions choose .*iqn"):
+        trainer_of(Experiment(CHOOSING_AT_SEA, NUMBERS[name](**SMALL), steps=1000))
 
 
 def test_settings_that_cannot_be_are_refused_before_anything_runs():
     for task, kind in ((Bandit(), Iqn), (Bandit(Box(1)), AcIqn)):
-        with pytest.raises(ValueError, match="how near"):
-            Trainer(task, kind(**SMALL, adaptive=5.0), device.mesh(1), 1, 1, 1).start(0)
+        with pytest.raises(ValueError, match="does not observe the distance"):
+            Trainer(task, kind(**SMALL, cvar_distance=5.0), device.mesh(1), 1, 1, 1).start(0)
     with pytest.raises(ValueError, match="too few"):
-        trainer_of(Experiment(Marine(space="discrete"), Dqn(**{**SMALL, "capacity": 10}), steps=1000))
-    with pytest.raises(ValueError, match="cvar"):
-        Iqn(cvar=0.0)
-    for settings in ({"gradient_norm": -1.0}, {"rate_end": -0.1}, {"copy": -1}):
-        with pytest.raises(ValueError, match="gradient_norm must be positive"):
-            Dqn(**settings)
-    with pytest.raises(ValueError, match="hidden"):
-        Pqn(hidden=())
-    with pytest.raises(ValueError, match="heat"):
-        Sac(heat=0.0)
+        trainer_of(Experiment(CHOOSING_AT_SEA, Dqn(**{**SMALL, "capacity": 10}), steps=1000))
+    with pytest.raises(ValueError, match="cvar_alpha"):
+        Iqn(cvar_alpha=0.0)
+    for name in ("learning_rate_final_fraction", "target_update_interval", "learning_starts"):
+        with pytest.raises(ValueError, match=f"{name}.* must not be negative"):
+            Dqn(**{name: -1})
+    with pytest.raises(ValueError, match="max_grad_norm must be positive"):
+        Dqn(max_grad_norm=-1.0)
+    with pytest.raises(ValueError, match="hidden_sizes"):
+        Pqn(hidden_sizes=())
+    with pytest.raises(ValueError, match="alpha"):
+        Sac(alpha=0.0)
     with pytest.raises(ValueError, match="does not grow"):
-        Dqn(explore=0.1, explore_end=0.5)
+        Dqn(epsilon_start=0.1, epsilon_end=0.5)
 
 
 def test_a_replay_that_does_not_fit_is_refused_before_it_is_made(monkeypatch, tmp_path):
@@ -179,12 +190,12 @@ def test_what_is_free_is_known_here():
 
 
 def test_a_training_from_another_policy_compares_it_with_itself(tmp_path):
-    first = Experiment(PRESETS["pendulum"].task, Sac(**SMALL), steps=128, devices=1)
+    first = Experiment(presets()["pendulum"].task, Sac(**SMALL), steps=128, devices=1)
     run = Run.create(tmp_path / "run", first)
     train(run)
-    second = replace(first, seed=1, origin=str(run.folder))
+    second = replace(first, seed=1, init_from=str(run.folder))
     trainer = trainer_of(second)
-    state = begun(trainer, second)
+    state = initial_state(trainer, second)
     assert jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.params, state.target.params))
     fresh = trainer.start(1).policy.params
     assert not jax.tree.all(jax.tree.map(jnp.array_equal, state.policy.params, fresh))
@@ -193,8 +204,8 @@ def test_a_training_from_another_policy_compares_it_with_itself(tmp_path):
 
 def test_every_learner_can_be_named_and_told():
     for name, kind in LEARNERS.items():
-        space = "box" if name in (*NUMBERS, "ppo") else "discrete"
-        experiment = Experiment(Marine(space=space), kind())
+        task = Marine() if name in (*NUMBERS, "ppo") else CHOOSING_AT_SEA
+        experiment = Experiment(task, kind())
         assert Experiment.from_dict(experiment.as_dict()) == experiment
 
 
@@ -202,28 +213,36 @@ def test_every_learner_can_be_named_and_told():
 
 
 def quantiles_of(policy, action, count=32):
-    shares = (jnp.arange(count) + 0.5) / count
-    return np.asarray(policy.raw(policy.normalizer(jnp.ones((1, 1))), shares)[0, :, action]), np.asarray(shares)
+    taus = (jnp.arange(count) + 0.5) / count
+    values = policy.quantile_values(policy.normalizer(jnp.ones((1, 1))), taus)
+    return np.asarray(values[0, :, action]), np.asarray(taus)
 
 
 def test_implicit_quantiles_are_those_of_the_returns_and_caution_changes_the_arm():
-    # With few features none of them may look at the lowest shares, whose quantiles are then all the same.
-    wide = {**SMALL, "hidden": (128, 128)}
+    # With few features none of them may respond to the lowest levels, whose quantiles are then all the same.
+    wide = {**SMALL, "hidden_sizes": (128, 128)}
     learner = Iqn(
-        **{**wide, "learns": 8, "batch": 128, "warmup": 200, "capacity": 20_000, "normalise": False},
-        rate=2e-3,
-        follow=0.05,
-        explore_end=1.0,
-        width=0.1,
-        shares=16,
+        **{
+            **wide,
+            "gradient_steps": 8,
+            "batch_size": 128,
+            "learning_starts": 200,
+            "capacity": 20_000,
+            "normalize_observations": False,
+        },
+        learning_rate=2e-3,
+        tau=0.05,
+        epsilon_end=1.0,
+        huber_delta=0.1,
+        quantiles=16,
     )
     policy = trained(Bandit(), learner, 400).policy
-    values, shares = quantiles_of(policy, 0)
-    assert np.mean(np.abs(values - shares)) < 0.1  # uniform in [0, 1]
-    values, shares = quantiles_of(policy, 1)
-    assert np.mean(np.abs(values - (6.0 * shares - 2.0))) < 0.1
+    values, taus = quantiles_of(policy, 0)
+    assert np.mean(np.abs(values - taus)) < 0.1  # uniform in [0, 1]
+    values, taus = quantiles_of(policy, 1)
+    assert np.mean(np.abs(values - (6.0 * taus - 2.0))) < 0.1
     assert int(policy.act(jnp.ones((1, 1)))[0][0]) == 1
-    careful = replace(policy, risk=replace(policy.risk, progress=0.25))
+    careful = replace(policy, risk=replace(policy.risk, alpha=0.25))
     assert int(careful.act(jnp.ones((1, 1)))[0][0]) == 0
 
 
@@ -231,20 +250,27 @@ def test_implicit_quantiles_are_those_of_the_returns_and_caution_changes_the_arm
 @pytest.mark.parametrize(("cvar", "side"), [(1.0, 1.0), (0.25, -1.0)])
 def test_an_actor_judged_by_quantiles_gambles_only_if_all_of_them_count(cvar, side):
     learner = AcIqn(
-        **{**SMALL, "learns": 8, "batch": 128, "warmup": 200, "capacity": 20_000, "normalise": False},
-        rate=2e-3,
-        follow=0.05,
-        cvar=cvar,
-        explore=0.5,
-        explore_end=0.5,
+        **{
+            **SMALL,
+            "gradient_steps": 8,
+            "batch_size": 128,
+            "learning_starts": 200,
+            "capacity": 20_000,
+            "normalize_observations": False,
+        },
+        learning_rate=2e-3,
+        tau=0.05,
+        cvar_alpha=cvar,
+        epsilon_start=0.5,
+        epsilon_end=0.5,
     )
     policy = trained(Bandit(Box(1)), learner, 300).policy
     assert float(policy.act(jnp.ones((1, 1)))[0][0, 0]) * side > 0.6
 
 
 def test_the_nearer_a_thing_the_worse_the_part_of_the_returns_that_counts_for_an_actor():
-    bay, learner = Marine(vessels=3, buoys=1), AcIqn(**SMALL, adaptive=10.0)
-    policy = learner.policy(jax.random.key(0), bay)
+    bay, learner = Marine(vessels=3, buoys=1), AcIqn(**SMALL, cvar_distance=10.0)
+    policy = learner.policy(bay.spec, jax.random.key(0))
     seen = jax.vmap(lambda k: bay.observe(bay.reset(Rng.from_seed(0, k))))(jnp.arange(64)).reshape(
         -1, bay.spec.observation
     )
@@ -254,8 +280,8 @@ def test_the_nearer_a_thing_the_worse_the_part_of_the_returns_that_counts_for_an
     )
     policy = replace(policy, normalizer=normalizer)
     count = seen.shape[0]
-    rows = Batch(normalizer(seen), *[jnp.zeros(count)] * 3, seen, *[jnp.zeros(count)] * 3)
-    counting, near = np.asarray(learner._cvar_weights(policy, rows)), np.asarray(bay.nearness(seen))
+    batch = Batch(normalizer(seen), *[jnp.zeros(count)] * 3, seen, *[jnp.zeros(count)] * 3)
+    counting, near = np.asarray(learner._cvar_weights(policy, batch)), np.asarray(bay.spec.obstacle_distance(seen))
     assert np.allclose(counting.sum(-1), 1.0, atol=1e-4)
     # The worst part counts as much more as the distance is less than ten metres.
     assert np.allclose(counting[:, 0], 1.0 / np.clip(8 * np.clip(near / 10.0, 0.05, 1.0), 1.0, 8.0), rtol=1e-3)
@@ -267,23 +293,23 @@ def test_actions_of_several_components_and_their_numbers(space):
     choices = DiscreteActions.of(space)
     assert choices.joint == (space.choices == (3, 4))
     actions = jnp.stack(jnp.meshgrid(*map(jnp.arange, space.choices), indexing="ij"), -1).reshape(-1, 2)
-    assert jnp.array_equal(choices.action(choices.numbers(actions)), actions)
-    values = jnp.zeros((1, sum(choices.heads))).at[0, choices.numbers(actions[7:8])[0][0]].set(1.0)
+    assert jnp.array_equal(choices.decode(choices.encode(actions)), actions)
+    values = jnp.zeros((1, sum(choices.heads))).at[0, choices.encode(actions[7:8])[0][0]].set(1.0)
     assert int(choices.best(values)[0, 0]) == int(actions[7, 0])
 
 
 def test_a_projected_distribution_keeps_its_mass_and_its_mean():
     support = jnp.linspace(-5.0, 5.0, 21)
-    rngs = jax.nn.softmax(jax.random.normal(jax.random.key(0), (64, 21)))
+    probs = jax.nn.softmax(jax.random.normal(jax.random.key(0), (64, 21)))
     reward, discount = jax.random.uniform(jax.random.key(1), (64,)), jnp.full(64, 0.6)
-    moved = project_distribution(rngs, reward, discount, support)
+    moved = project_distribution(probs, reward, discount, support)
     assert jnp.allclose(jnp.sum(moved, -1), 1.0, atol=1e-5)
-    assert jnp.allclose(moved @ support, reward + 0.6 * (rngs @ support), atol=1e-4)
-    ended = project_distribution(rngs, reward, jnp.zeros(64), support)
+    assert jnp.allclose(moved @ support, reward + 0.6 * (probs @ support), atol=1e-4)
+    ended = project_distribution(probs, reward, jnp.zeros(64), support)
     assert jnp.allclose(ended @ support, reward, atol=1e-4)
     # What lies beyond the atoms is counted at the last of them.
     for end, side in ((0, -1.0), (-1, 1.0)):
-        beyond = project_distribution(rngs, jnp.full(64, 20.0 * side), discount, support)
+        beyond = project_distribution(probs, jnp.full(64, 20.0 * side), discount, support)
         assert jnp.allclose(beyond[:, end], 1.0, atol=1e-5)
 
 
@@ -312,11 +338,10 @@ def test_the_density_of_squashed_actions_is_right():
     assert np.allclose(log_prob, np.log(density)[:, 0], atol=1e-4)
 
 
-def test_a_random_action_is_kept_as_long_as_it_is_held():
-    choices = DiscreteActions.of(Discrete(9))
+def test_a_random_action_is_repeated_as_often_as_it_is_set_to():
     rngs, best, runs = jax.vmap(partial(Rng.from_seed, 0))(jnp.arange(500)), jnp.zeros(500, jnp.int32), []
     for _ in range(12):
-        action, rngs = explore_epsilon_greedy(best, rngs, jnp.float32(0.5), choices.random, 1, hold=4)
+        action, rngs = explore_epsilon_greedy(best, rngs, jnp.float32(0.5), Discrete(9), repeat=4)
         runs.append(action)
     runs = np.stack(runs).reshape(3, 4, 500)
     assert (runs == runs[:, :1]).all()

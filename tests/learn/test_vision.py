@@ -9,16 +9,17 @@ import pytest
 
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box
-from slipstream.core.task import Spec, State
+from slipstream.core.task import Spec, State, Task
 from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
-from slipstream.learn.rollout import rollout
+from slipstream.learn.rollout import Decision, rollout
 from slipstream.runs.train import trainer_of
+from slipstream.sensors.camera import CameraSettings
 from slipstream.tasks.racing import Racing
 
 
 @dataclass(frozen=True)
-class Lamp:
+class Lamp(Task):
     """A lamp is on or off, and only the picture shows it: the action should be its sign."""
 
     length: int = 6
@@ -45,28 +46,28 @@ class Lamp:
         return jnp.full((8, 8), 255 * state.world, jnp.uint8)
 
     def episode_metrics(self, state):
-        return {"score": state.reward}
+        return {"episode_return": state.reward}
 
 
 def played(task, length, worlds=3):
-    """A rollout whose every action is 0.25 and whose sight is the mean of the picture."""
+    """A rollout whose every action is 0.25 and whose image features are the mean of the image."""
     states = jax.vmap(lambda i: task.reset(Rng.from_seed(0, i)))(jnp.arange(worlds))
 
     def act(observation, rngs, image_features):
-        return jnp.full((worlds, task.spec.action.size), 0.25), jnp.zeros(worlds), rngs
+        return Decision(jnp.full((worlds, task.spec.action.size), 0.25)), rngs
 
-    see = lambda frame: frame.astype(jnp.float32).mean((1, 2))[:, None]  # noqa: E731
+    encode = lambda image: image.astype(jnp.float32).mean((1, 2))[:, None]  # noqa: E731
     go = jax.jit(
-        lambda s: rollout(task, act, s, jax.vmap(lambda i: Rng.from_seed(1, i))(jnp.arange(worlds)), length, see)
+        lambda s: rollout(task, act, s, jax.vmap(lambda i: Rng.from_seed(1, i))(jnp.arange(worlds)), length, encode)
     )
     return go(states)
 
 
 def test_a_picture_is_stored_once_for_the_steps_it_stands():
-    _, _, transitions, _, seen = played(Lamp(), 12)
+    _, _, transitions, _, images = played(Lamp(), 12)
     assert transitions.reward.shape == (12, 3)
-    assert seen.image.shape == (6, 3, 8, 8)
-    assert seen.image_features.shape == (6, 3, 1)
+    assert images.image.shape == (6, 3, 8, 8)
+    assert images.image_features.shape == (6, 3, 1)
 
 
 def test_the_age_of_the_picture_and_a_restart_since_are_observed():
@@ -80,7 +81,9 @@ def test_the_age_of_the_picture_and_a_restart_since_are_observed():
 
 
 def test_what_only_the_picture_shows_is_learned():
-    learner = Ppo(worlds=128, length=8, epochs=2, minibatches=2, block=16, hidden=(16,), rate=3e-3)
+    learner = Ppo(
+        worlds=128, rollout_length=8, epochs=2, minibatches=2, shuffle_block=16, hidden_sizes=(16,), learning_rate=3e-3
+    )
     trainer = trainer_of(Experiment(Lamp(), learner, steps=60_000), 4)
     chunk, train = trainer.compile(), trainer.start(0)
     for _ in range(14):
@@ -90,10 +93,10 @@ def test_what_only_the_picture_shows_is_learned():
     np.testing.assert_allclose(action[:, 0], [-0.5, 0.5], atol=0.15)
 
 
-@pytest.mark.parametrize("sight", ["rgb", "depth"])
-def test_a_racing_drone_trains_from_its_camera(image_features):
-    learner = Ppo(worlds=16, length=8, epochs=1, minibatches=2, block=4, hidden=(16,))
-    trainer = trainer_of(Experiment(Racing(image_features=image_features, pixels=16), learner, steps=512), 2)
+@pytest.mark.parametrize("camera", ["rgb", "depth"])
+def test_a_racing_drone_trains_from_its_camera(camera):
+    learner = Ppo(worlds=16, rollout_length=8, epochs=1, minibatches=2, shuffle_block=4, hidden_sizes=(16,))
+    trainer = trainer_of(Experiment(Racing(camera=CameraSettings(camera, 16)), learner, steps=512), 2)
     before = jax.device_get(trainer.start(0).policy.image_encoder)
     train, metrics, _ = trainer.compile()(trainer.start(0))
     assert all(np.isfinite(float(value)) for value in metrics.values())
@@ -103,9 +106,9 @@ def test_a_racing_drone_trains_from_its_camera(image_features):
 
 
 def test_pictures_that_do_not_divide_are_refused_with_the_settings_to_change():
-    learner = Ppo(worlds=16, length=8, epochs=1, minibatches=2, block=16, hidden=(16,))
+    learner = Ppo(worlds=16, rollout_length=8, epochs=1, minibatches=2, shuffle_block=16, hidden_sizes=(16,))
     with pytest.raises(ValueError, match="change learner.worlds"):
-        trainer_of(Experiment(Racing(image_features="depth", pixels=16), learner, steps=512, devices=2), 2).compile()
-    odd = replace(learner, length=6, worlds=64)
-    with pytest.raises(ValueError, match="no whole number of pictures"):
-        trainer_of(Experiment(Racing(image_features="depth", pixels=16), odd, steps=512), 2).compile()
+        trainer_of(Experiment(Racing(camera=CameraSettings("depth", 16)), learner, steps=512, devices=2), 2).compile()
+    odd = replace(learner, rollout_length=6, worlds=64)
+    with pytest.raises(ValueError, match="not a whole number of images"):
+        trainer_of(Experiment(Racing(camera=CameraSettings("depth", 16)), odd, steps=512), 2).compile()

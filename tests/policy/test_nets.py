@@ -7,8 +7,9 @@ import pytest
 
 from slipstream.core.spaces import Box, Discrete
 from slipstream.core.task import Spec
-from slipstream.policy.actor_critic import ActorCritic
-from slipstream.policy.nets import IMAGE_ENCODERS, Mlp, Normalizer
+from slipstream.policy.actor_critic import ActorCritic, Architecture
+from slipstream.policy.image_encoders import IMAGE_ENCODERS
+from slipstream.policy.nets import Mlp, Normalizer
 
 
 def test_a_normaliser_knows_the_mean_and_variance_of_all_it_saw():
@@ -39,7 +40,7 @@ def test_what_was_not_valid_is_not_seen():
 def test_acting_for_a_batch_is_acting_one_by_one():
     spec = Spec(5, Box(3), 0.01)
     for shared in (False, True):
-        policy = ActorCritic.init(jax.random.key(0), spec, (16, 16), "elu", shared)
+        policy = ActorCritic.init(jax.random.key(0), spec, Architecture((16, 16), "elu", shared))
         rows = jax.random.normal(jax.random.key(1), (32, 5))
         together = policy.act(rows)[0]
         alone = jnp.stack([policy.act(row)[0] for row in rows])
@@ -50,7 +51,7 @@ def test_acting_for_a_batch_is_acting_one_by_one():
 
 
 def test_an_untrained_policy_prefers_nothing():
-    policy = ActorCritic.init(jax.random.key(0), Spec(5, Discrete(4), 0.01), (16,))
+    policy = ActorCritic.init(jax.random.key(0), Spec(5, Discrete(4), 0.01), Architecture((16,)))
     logits = policy.distribution(jnp.ones(5)).logits
     assert float(jnp.max(jnp.abs(logits))) < 0.1
 
@@ -72,15 +73,15 @@ def test_eyes_read_a_batch_as_they_read_one_picture(kind, channels):
     assert float(jnp.abs(image_features[0, 0] - image_features[1, 0]).max()) > 1e-3
 
 
-@pytest.mark.parametrize(("kind", "frame"), [("patches", (33, 40, 3)), ("convolutions", (8, 8, 1))])
+@pytest.mark.parametrize(("kind", "frame"), [("patches", (33, 40, 3)), ("cnn", (8, 8, 1))])
 def test_a_picture_that_eyes_cannot_read_is_refused(kind, frame):
-    with pytest.raises(ValueError, match="picture of"):
+    with pytest.raises(ValueError, match="image of"):
         IMAGE_ENCODERS[kind].init(jax.random.key(0), frame)
 
 
 def test_what_only_the_critic_is_told_changes_the_value_and_not_the_choice():
-    spec = Spec(5, Box(3), 0.01, privileged_inputs=2)
-    policy = ActorCritic.init(jax.random.key(0), spec, (16,))
+    spec = Spec(5, Box(3), 0.01, privileged_size=2)
+    policy = ActorCritic.init(jax.random.key(0), spec, Architecture((16,)))
     seen = jax.random.normal(jax.random.key(1), (4, 7))
     other = seen.at[:, 5:].add(1.0)
     np.testing.assert_array_equal(policy.distribution(seen).mode, policy.distribution(other).mode)
@@ -90,8 +91,8 @@ def test_what_only_the_critic_is_told_changes_the_value_and_not_the_choice():
 
 
 def test_a_guess_is_learned_from_the_truth_and_not_from_the_actor():
-    spec = Spec(5, Box(3), 0.01, privileged_inputs=2)
-    policy = ActorCritic.init(jax.random.key(0), spec, (16,), guesses=True)
+    spec = Spec(5, Box(3), 0.01, privileged_size=2)
+    policy = ActorCritic.init(jax.random.key(0), spec, Architecture((16,), state_estimator=True))
     seen = jax.random.normal(jax.random.key(1), (256, 7)).at[:, 5:].set(0.0)
     seen = seen.at[:, 5].set(seen[:, 0]).at[:, 6].set(-seen[:, 1])
     np.testing.assert_array_equal(policy.act(seen[:, :5])[0], policy.act(seen)[0])
@@ -105,7 +106,7 @@ def test_a_guess_is_learned_from_the_truth_and_not_from_the_actor():
         return jnp.mean(replace(policy, state_estimator=state_estimator).estimation_loss(seen))
 
     def learn(state_estimator, _):
-        return jax.tree.map(lambda w, g: w - 0.3 * g, state_estimator, jax.grad(wrong)(state_estimator)), None
+        return jax.tree.map(lambda w, g: w - 0.3 * g, state_estimator, jax.grad(estimation_loss)(state_estimator)), None
 
     learned, _ = jax.lax.scan(learn, policy.state_estimator, length=300)
-    assert float(wrong(learned)) < 0.1 * float(wrong(policy.state_estimator))
+    assert float(estimation_loss(learned)) < 0.1 * float(estimation_loss(policy.state_estimator))

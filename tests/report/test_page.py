@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
-from slipstream.evaluate.episode import evaluate
+from slipstream.evaluate.score import evaluate
 from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
-from slipstream.report.charts import color_of, ticks
+from slipstream.report.charts import speed_color, ticks
 from slipstream.report.page import write
 from slipstream.report.video import film
 from slipstream.runs.run import Run
@@ -23,10 +23,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    learner = Ppo(worlds=64, length=8, epochs=1, minibatches=2, hidden=(16,), block=16)
+    learner = Ppo(worlds=64, rollout_length=8, epochs=1, minibatches=2, hidden_sizes=(16,), shuffle_block=16)
     run = Run.create(tmp_path_factory.mktemp("page") / "a<b>run", Experiment(Racing(), learner, steps=20_000))
     train(run)
-    evaluate(run, episodes=16)
+    evaluate(run, worlds=16)
     film(run, seconds=1.0)
     return write(run)
 
@@ -77,5 +77,5 @@ def test_ticks_are_round_and_within_the_axis(low, high):
 
 
 def test_slow_is_blue_and_fast_is_red():
-    assert color_of(0.0)[2] > color_of(0.0)[0]
-    assert color_of(1.0)[0] > color_of(1.0)[2]
+    assert speed_color(0.0)[2] > speed_color(0.0)[0]
+    assert speed_color(1.0)[0] > speed_color(1.0)[2]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.runs.parallel import LOG, side_by_side, steps_of
+from slipstream.runs.parallel import LOG, run_parallel, steps_of
 
 
 def worked(folder: Path) -> int:
@@ -22,7 +22,7 @@ def test_runs_beside_each_other_share_the_cores_and_not_their_fate(tmp_path, cap
     for folder in folders:
         folder.mkdir()
     seen = []
-    failed = side_by_side(folders, worked, 2, lambda done, active: seen.append((done, len(active))))
+    failed = run_parallel(folders, worked, 2, lambda done, active: seen.append((done, len(active))))
     assert failed == [tmp_path / "bad"]
     assert seen[-1] == (3, 0) and max(active for _, active in seen) <= 2
     assert [steps_of(folder) for folder in folders] == [7, 7, 7]

@@ -1,4 +1,4 @@
-"""Environments of gymnax as tasks: their ends are told apart, their actions scaled, and they can be learned."""
+"""Environments of gymnax as tasks: their ends are told apart, their actions scaled, and worlds start apart."""
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,10 @@ def test_a_clock_that_runs_out_is_no_end():
     assert task.spec.action == Discrete(3) and task.spec.observation == 2
     state = task.reset(Rng.from_seed(0, 0))
     step = jax.jit(task.step)
-    for _ in range(task.limit):
+    for _ in range(task.max_steps):
         state = step(state, jnp.int32(1))
     assert bool(state.truncated) and not bool(state.terminated)
-    assert float(state.progress) == -task.limit
+    assert float(state.progress) == -task.max_steps
     assert int(advance(task, state, jnp.int32(1)).step) == 0
 
 
@@ -32,7 +32,7 @@ def test_a_fall_is_an_end():
         state = step(state, jnp.int32(1))
     assert bool(state.terminated) and not bool(state.truncated)
     assert float(task.episode_metrics(state)["success"]) == 0.0
-    assert float(task.episode_metrics(state)["score"]) == int(state.step)
+    assert float(task.episode_metrics(state)["episode_return"]) == int(state.step)
 
 
 def test_numbers_between_minus_one_and_one_are_the_whole_range():
@@ -47,7 +47,7 @@ def test_numbers_between_minus_one_and_one_are_the_whole_range():
 def test_worlds_start_apart():
     task = Gymnax("CartPole-v1")
     states = jax.vmap(lambda k: task.reset(Rng.from_seed(0, k)))(jnp.arange(32))
-    assert len(np.unique(np.asarray(states.body.update)[:, 0])) == 32
+    assert len(np.unique(np.asarray(states.body.observation)[:, 0])) == 32
 
 
 def test_what_gymnax_does_not_have_is_refused_with_the_nearest():

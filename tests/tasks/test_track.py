@@ -54,7 +54,7 @@ def test_sliding_into_the_frame_from_within_the_opening_hits_it():
 def test_a_gate_is_picked_by_its_index():
     for index in range(7):
         gate = gate_at(seven.fixed, jnp.int32(index))
-        assert float(gate.center.x) == pytest.approx(seven.places[index][0])
+        assert float(gate.center.x) == pytest.approx(seven.poses[index][0])
         assert float(gate.cos) == pytest.approx(seven.fixed[index].cos)
 
 

@@ -25,7 +25,7 @@ from ..dynamics.px4_controller import Px4Controller
 from ..dynamics.recording import Recording
 from ..dynamics.velocity_drone import VelocityDroneState
 from ..experiment.experiment import Experiment
-from ..learn.off_policy import huber
+from ..learn.losses import huber
 from ..plants.plant import Plant, PlantError
 from ..plants.px4.log import from_log
 from ..runs.files import json_text, write_text

@@ -1,7 +1,7 @@
 """Dataclasses from JSON and back: every field is checked, and an error names it, its value and what was expected."""
 
 import dataclasses
-import math
+import sys
 import typing
 from typing import Any, TypeVar
 
@@ -57,7 +57,7 @@ def matches_type(kind: Any, value: Any) -> bool:
         parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
         return len(parts) == len(value) and all(map(matches_type, parts, value))
     if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if kind in (int, str, bool):
         return type(value) is kind
     return True

@@ -111,6 +111,11 @@ def default_experiment(task: Task[Any]) -> "Experiment[Any, Any]":
     return Experiment(task, Ppo(worlds=worlds, learning_rate_schedule="adaptive", target_kl=0.02), steps=4_000_000)
 
 
+def problems() -> list[str]:
+    """What is wrong with entry points of installed packages."""
+    return [str(thing) for thing in outside().values() if isinstance(thing, TaskNotFoundError)]
+
+
 # Tasks by where they are
 
 

@@ -1,52 +1,112 @@
-"""What learners share whose actor is judged by critics."""
+"""What off-policy actor-critics share: critics in the networks' precision, and the deterministic actor."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..core.rng import Rng
 from ..core.spaces import Box
 from ..core.task import Spec
-from ..policy.continuous import Critic
-from .off_policy import OffPolicy
+from ..policy.continuous import Actor, Critic, DeterministicPolicy, init_critics
+from ..policy.encoder import Precision, cast_to
+from ..policy.nets import Normalizer
+from .exploration import explore_gaussian
+from .losses import weighted_mean
+from .replay import Batch
+
+MAX_TARGET_NOISE = 0.5
+"""Bound of the noise on target actions, as in TD3."""
+SATURATED = 2.0
+"""Actor outputs beyond this are hardly told apart by tanh."""
+
+
+def require_continuous(spec: Spec, learner: str) -> None:
+    """Refuse a discrete action space."""
+    if not isinstance(spec.action, Box):
+        raise ValueError(
+            f"{learner} needs continuous actions; for discrete actions choose pqn, iqn, rainbow, dqn or ppo"
+        )
+
+
+def q_value(
+    critic: Critic, observation: Array, action: Array, precision: Precision, taus: Float[Array, "k"] | None = None
+) -> Float[Array, "..."]:
+    """A critic's value of actions at normalized observations, in float32."""
+    # Quantile levels are not cast: their cosines need the digits.
+    critic, observation, action = cast_to((critic, observation, action), precision)
+    return critic(observation, action, taus).astype(jnp.float32)
 
 
 @dataclass(frozen=True)
-class OffPolicyActorCritic(OffPolicy):
-    """Settings of learners whose actions are numbers."""
+class DeterministicActor:
+    """The actor of DDPG, TD3 and AC-IQN: how it explores, how it is smoothed in targets, and when it learns."""
 
-    twin_critics: bool = True
-    """two critics, of which the lower one is believed"""
+    exploration_noise: float
+    target_policy_noise: float
+    policy_delay: int
+    saturation_coef: float
+    precision: Precision
 
-    def check_action(self, spec: Spec) -> None:
-        if not isinstance(spec.action, Box):
-            name = type(self).__name__.lower()
-            raise ValueError(f"{name} acts by numbers; for choices take pqn, iqn, rainbow, dqn or ppo")
+    def __post_init__(self) -> None:
+        if min(self.exploration_noise, self.target_policy_noise, self.saturation_coef) < 0.0 or self.policy_delay < 1:
+            raise ValueError(
+                "exploration_noise, target_policy_noise and saturation_coef must not be negative, "
+                "and policy_delay at least 1"
+            )
 
-    def _q(self, critic: Critic, observation: Array, action: Array, shares: Array | None = None) -> Array:
-        # Shares stay as they are: their cosines are fine waves.
-        critic, observation, action = self.cast((critic, observation, action))
-        return critic(observation, action, shares).astype(jnp.float32)
+    def action(self, policy: DeterministicPolicy, observation: Float[Array, "*b d"]) -> Float[Array, "*b a"]:
+        """Actions for normalized observations, in float32."""
+        policy, observation = cast_to((policy, observation), self.precision)
+        return policy.action(observation).astype(jnp.float32)
+
+    def explore(
+        self, policy: DeterministicPolicy, observation: Float[Array, "*b d"], rngs: Rng, epsilon: Float[Array, ""]
+    ) -> tuple[Float[Array, "*b a"], Rng]:
+        """Actions with Gaussian noise, and the generators after them."""
+        action = self.action(policy, policy.normalizer(observation))
+        return explore_gaussian(action, self.exploration_noise, rngs, epsilon, partial(jnp.clip, min=-1.0, max=1.0))
+
+    def target_action(self, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray) -> Float[Array, "b a"]:
+        """The target policy's next actions, with noise if targets are smoothed."""
+        action = self.action(target, batch.next_observation)
+        if self.target_policy_noise:
+            noise = self.target_policy_noise * jax.random.normal(key, action.shape)
+            action = jnp.clip(action + jnp.clip(noise, -MAX_TARGET_NOISE, MAX_TARGET_NOISE), -1.0, 1.0)
+        return jax.lax.stop_gradient(action)
+
+    def action_and_saturation(
+        self, policy: DeterministicPolicy, batch: Batch
+    ) -> tuple[Float[Array, "b a"], Float[Array, ""]]:
+        """The actor's actions, and the mean square by which its outputs saturate tanh."""
+        raw = policy.actor(batch.observation)
+        beyond = jnp.mean(jnp.square(jnp.maximum(jnp.abs(raw) - SATURATED, 0.0)), -1)
+        return jnp.tanh(raw), weighted_mean(beyond, batch.weight)
+
+    def mask_updates(self, updates: Any, count: Int[Array, ""]) -> Any:
+        """Updates of the actor only in every `policy_delay`-th gradient step."""
+        if self.policy_delay == 1:
+            return updates
+        actor, critics = updates
+        return jax.tree.map(lambda x: jnp.where(count % self.policy_delay == 0, x, 0.0), actor), critics
 
 
-def explore_gaussian(
-    action: Array, spread: Any, rngs: Rng, explore: Array, bound: Callable[[Array], Array]
-) -> tuple[Array, Rng]:
-    """Bounded actions with Gaussian noise, and of a share of agents any action; for all worlds and agents."""
-
-    def one(action: Array, spread: Array, rng: Rng) -> tuple[Array, Rng]:
-        dice, rng = rng.uniform()
-        parts = []
-        for k in range(action.shape[-1]):
-            shift, rng = rng.normal()
-            other, rng = rng.uniform(-1.0, 1.0)
-            parts.append(jnp.where(dice < explore, other, bound(action[k] + spread[k] * shift)))
-        return jnp.stack(parts), rng
-
-    for _ in range(action.ndim - 1):
-        one = jax.vmap(one)
-    return one(action, jnp.broadcast_to(spread, action.shape), rngs)
+def init_deterministic_policy(
+    spec: Spec,
+    key: PRNGKeyArray | None,
+    critics: int,
+    hidden_sizes: tuple[int, ...],
+    layer_norm: bool,
+    distributional: bool = False,
+) -> DeterministicPolicy:
+    """A deterministic policy with its critics."""
+    key = jax.random.key(0) if key is None else key
+    actor_key, critic_key = jax.random.split(key)
+    return DeterministicPolicy(
+        Normalizer.of(spec.observation),
+        Actor.init(actor_key, spec, hidden_sizes, spec.action.size, layer_norm),
+        init_critics(critic_key, critics, spec, hidden_sizes, layer_norm, distributional),
+    )

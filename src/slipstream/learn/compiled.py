@@ -1,101 +1,73 @@
-"""A learner and a task, compiled once for a mesh of devices, and stepped a chunk of updates at a time."""
+"""The compiled program of a training: a learner and a task on a mesh of devices, a chunk of updates at a time."""
 
 import math
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int
 
 from ..core.device import AXIS
-from ..core.task import CurriculumTask, Spec, Task
+from ..core.task import CurriculumTask, Task
+from .learner import Learner, Metrics, TrainState
 from .rollout import EpisodeStats
-
-Metrics = dict[str, Float[Array, ""]]
-
-
-@runtime_checkable
-class Learner(Protocol):
-    """An algorithm: the start of a training, and one update of it. Both are pure."""
-
-    @property
-    def worlds(self) -> int: ...
-
-    @property
-    def steps_per_update(self) -> int:
-        """Steps of all worlds in one update."""
-        ...
-
-    def check(self, spec: Spec, devices: int) -> None:
-        """Refuse, with a `ValueError` that says what to change, a task this learner cannot train."""
-        ...
-
-    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> Any:
-        """A new policy: nobody needs a trainer to load one."""
-        ...
-
-    def init(self, task: Task[Any], seed: Any, worlds: Int[Array, "n"]) -> Any: ...
-
-    def update(
-        self, task: Task[Any], train: Any, progress: Any, axis: str | None
-    ) -> tuple[Any, Metrics, EpisodeStats]: ...
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Runs a learner on a mesh: worlds are split over the devices, weights are everywhere the same.
+    """A learner on a mesh: worlds are split over the devices, weights are replicated.
 
-    With several seeds every leaf has a leading axis of seeds, and they train one beside the other in one program.
+    With several seeds every leaf has a leading axis of seeds, and one program trains them all.
     """
 
     task: Task[Any]
-    learner: Any  # a Learner; tyro needs concrete types, so the protocol is checked where presets are made
+    learner: Learner[Any]
     mesh: Mesh
     updates: int
-    """Of the whole training: schedules run from its start to its end."""
+    """updates of the whole training, over which schedules run"""
     seeds: int = 1
     chunk_length: int = 8
-    """Updates between two looks of the host."""
+    """updates of one dispatch to the devices"""
     average: float = 0.0
-    """Share of the training, at its end, over which the weights of the policy are averaged; 0 is none."""
+    """fraction of the training, at its end, over which the weights of the policy are averaged; 0 is none"""
 
     def __post_init__(self) -> None:
         if self.learner.worlds % self.mesh.size:
             raise ValueError(
                 f"{self.learner.worlds} worlds do not divide over {self.mesh.size} devices; "
-                f"choose a multiple, or set devices to 1"
+                "choose a multiple, or set devices to 1"
             )
         self.learner.check(self.task.spec, self.mesh.size)
 
     @cached_property
     def _specs(self) -> Any:
-        """How each leaf of the training state lies on the mesh."""
+        """The partition of each leaf of the training state over the mesh."""
         leading = (None,) if self.seeds > 1 else ()
-        split, everywhere = PartitionSpec(*leading, AXIS), PartitionSpec()
-        shape = jax.eval_shape(lambda: self._begin(jnp.uint32(0), jnp.arange(self.mesh.size)))
+        split, replicated = PartitionSpec(*leading, AXIS), PartitionSpec()
+        shape = jax.eval_shape(lambda: self._init_one(jnp.uint32(0), jnp.arange(self.mesh.size)))
         return type(shape)(
             **{
                 name: jax.tree.map(
-                    lambda _, s=split if field.metadata.get("per_world") else everywhere: s, getattr(shape, name)
+                    lambda _, s=split if field.metadata.get("per_world") else replicated: s, getattr(shape, name)
                 )
                 for name, field in shape.__dataclass_fields__.items()
             }
         )
 
-    def _begin(self, seed: Array, worlds: Array) -> Any:
+    def _init_one(self, seed: Int[Array, ""], worlds: Int[Array, "n"]) -> Any:
         train = self.learner.init(self.task, seed, worlds)
         return replace(train, average=train.policy) if self.average else train
 
     @cached_property
     def _init(self) -> Any:
-        def init(seeds: Array, worlds: Array) -> Any:
+        def init(seeds: Int[Array, "s"], worlds: Int[Array, "n"]) -> Any:
             if self.seeds == 1:
-                return self._begin(seeds[0], worlds)
-            return jax.lax.map(lambda seed: self._begin(seed, worlds), seeds)
+                return self._init_one(seeds[0], worlds)
+            return jax.lax.map(lambda seed: self._init_one(seed, worlds), seeds)
 
         mapped = jax.shard_map(
             init,
@@ -111,20 +83,20 @@ class Trainer:
         return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), self._specs)
 
     def start(self, seed: int) -> Any:
-        """The training state at step 0. Seeds follow each other from `seed`."""
+        """The training state at step 0, for the seeds from `seed` on."""
         seeds = jnp.arange(seed, seed + self.seeds, dtype=jnp.uint32)
         return self._init(seeds, jnp.arange(self.learner.worlds, dtype=jnp.int32))
 
     @property
     def shape(self) -> Any:
-        """Shapes and types of the training state, without making it."""
+        """Shapes and types of the training state."""
         return jax.eval_shape(
             self._init,
             jax.ShapeDtypeStruct((self.seeds,), jnp.uint32),
             jax.ShapeDtypeStruct((self.learner.worlds,), jnp.int32),
         )
 
-    def _update(self, train: Any) -> tuple[Any, tuple[Metrics, EpisodeStats]]:
+    def _update(self, train: TrainState) -> tuple[Any, tuple[Metrics, EpisodeStats]]:
         progress = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
         task = self.task.at_progress(progress) if isinstance(self.task, CurriculumTask) else self.task
         after, metrics, stats = self.learner.update(task, train, progress, AXIS)
@@ -133,7 +105,7 @@ class Trainer:
         return after, (metrics, stats)
 
     def _averaged(self, average: Any, policy: Any, updates: Int[Array, ""]) -> Any:
-        """The mean of the policies so far since averaging began; before that, the policy as it is."""
+        """The mean of the policies since averaging began; before that, the current policy."""
         first = math.floor((1.0 - self.average) * self.updates)
         weight = 1.0 / jnp.maximum(updates - first, 1).astype(jnp.float32)
 
@@ -150,7 +122,7 @@ class Trainer:
         return one(train) if self.seeds == 1 else jax.lax.map(one, train)
 
     def compile(self) -> "Compiled":
-        """The chunk as a program; this is where the time before the first update goes."""
+        """The compiled chunk. Compiling takes most of the time before the first update."""
         began = time.perf_counter()
         specs = self._specs
         mapped = jax.shard_map(
@@ -160,12 +132,12 @@ class Trainer:
             out_specs=(specs, PartitionSpec(), PartitionSpec()),
             check_vma=False,
         )
-        here = NamedSharding(self.mesh, PartitionSpec())
+        replicated = NamedSharding(self.mesh, PartitionSpec())
         program = jax.jit(
             mapped,
             donate_argnums=0,
             in_shardings=(self.shardings,),
-            out_shardings=(self.shardings, here, here),
+            out_shardings=(self.shardings, replicated, replicated),
         )
         return Compiled(program.lower(self.shape).compile(), time.perf_counter() - began)
 
@@ -178,12 +150,12 @@ class Compiled:
     seconds: float
 
     def __call__(self, train: Any) -> tuple[Any, Metrics, EpisodeStats]:
-        """One dispatch; nothing crosses to the host but what is asked for afterwards."""
+        """One dispatch; nothing crosses to the host inside."""
         with jax.transfer_guard("disallow"):
             return self.program(train)
 
     @property
     def memory(self) -> int:
-        """Bytes a device needs for the state and what is computed on the way."""
+        """Bytes a device needs for the state and for temporary arrays."""
         plan = self.program.memory_analysis()
         return plan.argument_size_in_bytes + plan.temp_size_in_bytes

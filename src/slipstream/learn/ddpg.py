@@ -1,113 +1,91 @@
-"""Deterministic policy gradients for actions that are numbers: DDPG, and TD3 with its three remedies as switches."""
+"""DDPG: a deterministic actor and its critic. TD3 is DDPG with its three remedies switched on."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..core.rng import Rng
-from ..core.spaces import Box
 from ..core.task import Spec
-from ..policy.continuous import Actor, DeterministicPolicy, critics
-from ..policy.nets import Normalizer
-from .actor_critic import OffPolicyActorCritic, explore_gaussian
-from .off_policy import huber, weighted_mean
+from ..policy.continuous import DeterministicPolicy
+from .actor_critic import DeterministicActor, init_deterministic_policy, q_value, require_continuous
+from .learner import Metrics
+from .losses import huber, weighted_mean
+from .off_policy import OffPolicy
 from .replay import Batch
 
 
 @dataclass(frozen=True)
-class Ddpg(OffPolicyActorCritic):
+class Ddpg(OffPolicy[DeterministicPolicy]):
     """Settings of DDPG."""
 
     epsilon_start: float = 0.2
     epsilon_end: float = 0.02
-    exploration_noise: float = 0.2
-    """standard deviation of what is added to actions to explore"""
     twin_critics: bool = False
+    """train two critics and use the lower value in targets (clipped double Q-learning)"""
+    exploration_noise: float = 0.2
+    """standard deviation of the Gaussian noise on actions while exploring"""
     target_policy_noise: float = 0.0
-    """noise on the action that is valued next"""
+    """standard deviation of the noise on the target policy's actions (TD3's target smoothing)"""
     policy_delay: int = 1
-    """batches for each step of the actor"""
+    """gradient steps of the critics for each of the actor"""
     saturation_coef: float = 0.01
-    """weight of how far the actor's numbers are beyond what tanh can tell apart"""
+    """weight of the penalty on actor outputs that saturate tanh"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (
-            self.exploration_noise < 0.0
-            or self.target_policy_noise < 0.0
-            or self.policy_delay < 1
-            or self.saturation_coef < 0.0
-        ):
-            raise ValueError("noise, smooth and bound are not negative, delay is at least 1")
+        _ = self._actor  # refuses what it cannot be
 
-    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> DeterministicPolicy:
-        key = jax.random.key(0) if key is None else key
-        assert isinstance(spec.action, Box)
-        first, second = jax.random.split(key)
-        return DeterministicPolicy(
-            Normalizer.of(spec.observation),
-            Actor.init(first, spec, self.hidden_sizes, spec.action.size, self.layer_norm),
-            critics(second, 1 + self.twin_critics, spec, self.hidden_sizes, self.layer_norm, self.distributional),
+    @property
+    def _actor(self) -> DeterministicActor:
+        return DeterministicActor(
+            self.exploration_noise, self.target_policy_noise, self.policy_delay, self.saturation_coef, self.precision
         )
 
-    @property
-    def distributional(self) -> bool:
-        return False
+    def check_action(self, spec: Spec) -> None:
+        require_continuous(spec, type(self).__name__.lower())
 
-    def choose(
-        self, policy: DeterministicPolicy, observation: Array, rngs: Rng, explore: Array, noise: PRNGKeyArray
-    ) -> Any:
-        point = self._action(policy, policy.normalizer(observation))
-        return explore_gaussian(point, self.exploration_noise, rngs, explore, partial(jnp.clip, min=-1.0, max=1.0))
+    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> DeterministicPolicy:
+        return init_deterministic_policy(spec, key, 1 + self.twin_critics, self.hidden_sizes, self.layer_norm)
 
-    def _action(self, policy: DeterministicPolicy, observation: Array) -> Array:
-        policy, observation = self.cast((policy, observation))
-        return policy.point(observation).astype(jnp.float32)
+    def explore(
+        self,
+        policy: DeterministicPolicy,
+        observation: Float[Array, "*b d"],
+        rngs: Rng,
+        epsilon: Float[Array, ""],
+        key: PRNGKeyArray,
+    ) -> tuple[Array, Rng]:
+        return self._actor.explore(policy, observation, rngs, epsilon)
 
     def loss(
-        self, policy: DeterministicPolicy, target: DeterministicPolicy, rows: Batch, key: PRNGKeyArray, progress: Array
-    ) -> tuple[Array, Any]:
-        following = self._target_action(target, rows, key)
-        values = [self._q(critic, rows.following, following) for critic in target.critics]
-        wanted = jax.lax.stop_gradient(rows.reward + rows.discount * jnp.min(jnp.stack(values), 0))
-        off = [self._q(critic, rows.observation, rows.action) - wanted for critic in policy.critics]
-        critic_loss = weighted_mean(sum(huber(error, self.huber_delta) for error in off), rows)  # pyright: ignore[reportArgumentType]
-        action, beyond = self._actor_action(policy, rows)
-        worth = self._q(jax.lax.stop_gradient(policy.critics[0]), rows.observation, action)
-        actor_loss = -weighted_mean(worth, rows) + self.saturation_coef * beyond
-        return critic_loss + actor_loss, (off[0], {"loss": critic_loss, "q_mean": -actor_loss})
-
-    def _target_action(self, target: DeterministicPolicy, rows: Batch, key: PRNGKeyArray) -> Array:
-        """What would be done next."""
-        action = self._action(target, rows.following)
-        if self.target_policy_noise:
-            noise = jnp.clip(self.target_policy_noise * jax.random.normal(key, action.shape), -0.5, 0.5)
-            action = jnp.clip(action + noise, -1.0, 1.0)
-        return jax.lax.stop_gradient(action)
-
-    def _actor_action(self, policy: DeterministicPolicy, rows: Batch) -> tuple[Array, Array]:
-        """The actor's actions, and how far its numbers are beyond what tanh can tell apart."""
-        raw = policy.actor(rows.observation)
-        return jnp.tanh(raw), weighted_mean(jnp.mean(jnp.square(jnp.maximum(jnp.abs(raw) - 2.0, 0.0)), -1), rows)
+        self, policy: DeterministicPolicy, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Array, tuple[Array, Metrics]]:
+        next_action = self._actor.target_action(target, batch, key)
+        next_values = [q_value(c, batch.next_observation, next_action, self.precision) for c in target.critics]
+        targets = jax.lax.stop_gradient(batch.reward + batch.discount * jnp.min(jnp.stack(next_values), 0))
+        errors = [q_value(c, batch.observation, batch.action, self.precision) - targets for c in policy.critics]
+        losses = sum((huber(error, self.huber_delta) for error in errors), jnp.float32(0.0))
+        critic_loss = weighted_mean(losses, batch.weight)
+        action, saturation = self._actor.action_and_saturation(policy, batch)
+        critic = jax.lax.stop_gradient(policy.critics[0])
+        value = q_value(critic, batch.observation, action, self.precision)
+        actor_loss = -weighted_mean(value, batch.weight) + self.saturation_coef * saturation
+        return critic_loss + actor_loss, (errors[0], {"loss": critic_loss, "q_mean": -actor_loss})
 
     @property
-    def period(self) -> int:
+    def mask_period(self) -> int:
         return self.policy_delay
 
-    def passed(self, step: Any, count: Array) -> Any:
-        if self.policy_delay == 1:
-            return step
-        actor, critic = step
-        return jax.tree.map(lambda x: jnp.where(count % self.policy_delay == 0, x, 0.0), actor), critic
+    def mask_updates(self, updates: Any, count: Int[Array, ""]) -> Any:
+        return self._actor.mask_updates(updates, count)
 
 
 @dataclass(frozen=True)
 class Td3(Ddpg):
-    """Settings of TD3: DDPG with two critics, smoothed targets and an actor that waits."""
+    """Settings of TD3: DDPG with twin critics, smoothed targets and delayed updates of the actor."""
 
     twin_critics: bool = True
     target_policy_noise: float = 0.2

@@ -1,120 +1,144 @@
-"""Deep Q-learning for choices, with Rainbow's parts as switches: double, dueling, n-step, priorities, noise, atoms."""
+"""Deep Q-learning, with the parts of Rainbow as settings: double, dueling, n-step, priorities, noisy layers, atoms."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..core.rng import Rng
 from ..core.spaces import Box
 from ..core.task import Spec
+from ..policy.discrete import DiscreteActions, QHead, QPolicy
+from ..policy.encoder import Torso
 from ..policy.nets import Normalizer
-from ..policy.values import DiscreteActions, QHead, QPolicy, Torso
-from .off_policy import OffPolicy, explore_epsilon_greedy, huber, weighted_mean
+from .exploration import explore_epsilon_greedy
+from .learner import Metrics
+from .losses import huber, weighted_mean
+from .off_policy import OffPolicy
 from .replay import Batch
 
 
+def require_discrete(spec: Spec, learner: str) -> None:
+    """Refuse a continuous action space."""
+    if isinstance(spec.action, Box):
+        raise ValueError(
+            f"{learner} needs discrete actions; for continuous actions choose ac-iqn, sac, td3, ddpg or ppo"
+        )
+
+
 @dataclass(frozen=True)
-class Dqn(OffPolicy):
+class Dqn(OffPolicy[QPolicy]):
     """Settings of deep Q-learning."""
 
     double_q: bool = True
-    """choose by the learned network what the target network values"""
+    """double Q-learning: the learned network selects the next action, the target network values it"""
     exploration_repeat: int = 1
-    """steps for which a random action is kept: where a goal is reached only by a run of equal actions, more find it"""
+    """steps for which a random action is repeated; more helps where only a run of equal actions reaches the goal"""
     dueling: bool = False
+    """separate value and advantage streams"""
     noisy_sigma: float = 0.0
-    """spread of weights that tremble in place of random actions; 0 is none"""
+    """initial standard deviation of noisy layers, which explore instead of random actions; 0 is none"""
     atoms: int = 1
-    """of the distribution of returns; 1 is its mean only"""
+    """atoms of the return distribution (C51); 1 learns only its mean"""
     v_min: float = -20.0
-    """return of the first atom, and of the last"""
+    """return of the first atom"""
     v_max: float = 60.0
+    """return of the last atom"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if min(self.atoms, self.exploration_repeat) < 1 or self.noisy_sigma < 0.0 or self.v_min >= self.v_max:
-            raise ValueError("atoms and hold are at least 1, noisy not negative, and lowest is below highest")
+            raise ValueError(
+                "atoms and exploration_repeat must be at least 1, noisy_sigma not negative, and v_min below v_max"
+            )
 
     def check_action(self, spec: Spec) -> None:
-        if isinstance(spec.action, Box):
-            name = type(self).__name__.lower()
-            raise ValueError(f"{name} chooses between actions; for numbers take sac, td3, ddpg, ac-iqn or ppo")
+        require_discrete(spec, type(self).__name__.lower())
 
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> QPolicy:
-        choices = DiscreteActions.of(spec.action)
+        actions = DiscreteActions.of(spec.action)
         key = jax.random.key(0) if key is None else key
-        first, second = jax.random.split(key)
+        torso_key, head_key = jax.random.split(key)
         support = jnp.linspace(self.v_min, self.v_max, self.atoms) if self.atoms > 1 else jnp.ones(1)
         return QPolicy(
             Normalizer.of(spec.observation),
-            Torso.init(first, spec, self.hidden_sizes, self.layer_norm),
-            QHead.init(second, self.hidden_sizes[-1], choices.heads, self.atoms, self.dueling, self.noisy_sigma),
-            choices,
+            Torso.init(torso_key, spec, self.hidden_sizes, self.layer_norm),
+            QHead.init(head_key, self.hidden_sizes[-1], actions.heads, self.atoms, self.dueling, self.noisy_sigma),
+            actions,
             support,
         )
 
-    def choose(self, policy: QPolicy, observation: Array, rngs: Rng, explore: Array, noise: PRNGKeyArray) -> Any:
-        raw = self._raw(policy, policy.normalizer(observation), noise if self.noisy_sigma else None)
-        best = policy.choices.best(policy.values(raw))
-        progress = explore * 0.0 if self.noisy_sigma else explore
-        return explore_epsilon_greedy(
-            best, rngs, progress, policy.choices.random, observation.ndim - 1, self.exploration_repeat
-        )
+    def explore(
+        self,
+        policy: QPolicy,
+        observation: Float[Array, "*b d"],
+        rngs: Rng,
+        epsilon: Float[Array, ""],
+        key: PRNGKeyArray,
+    ) -> tuple[Array, Rng]:
+        outputs = self._outputs(policy, policy.normalizer(observation), key if self.noisy_sigma else None)
+        best = policy.actions.best(policy.values(outputs))
+        epsilon = epsilon * 0.0 if self.noisy_sigma else epsilon
+        return explore_epsilon_greedy(best, rngs, epsilon, policy.actions.space, self.exploration_repeat)
 
-    def _raw(self, policy: QPolicy, observation: Array, noise: PRNGKeyArray | None) -> Array:
+    def _outputs(self, policy: QPolicy, observation: Array, key: PRNGKeyArray | None) -> Float[Array, "*b h a"]:
         policy, observation = self.cast((policy, observation))
-        return policy.raw(observation, noise).astype(jnp.float32)
+        return policy.outputs(observation, key).astype(jnp.float32)
 
     def loss(
-        self, policy: QPolicy, target: QPolicy, rows: Batch, key: PRNGKeyArray, progress: Array
-    ) -> tuple[Array, Any]:
-        choices = policy.choices
+        self, policy: QPolicy, target: QPolicy, batch: Batch, key: PRNGKeyArray
+    ) -> tuple[Array, tuple[Array, Metrics]]:
+        actions = policy.actions
         keys = jax.random.split(key, 3) if self.noisy_sigma else (None, None, None)
-        now, then = self._raw(policy, rows.observation, keys[0]), self._raw(target, rows.following, keys[1])
-        picking = jax.lax.stop_gradient(self._raw(policy, rows.following, keys[2])) if self.double_q else then
-        then = jax.lax.stop_gradient(then)
-        taken = choices.numbers(rows.action)
-        mine, picked, theirs = (
-            self._split(choices, now),
-            choices.split(policy.values(picking)),
-            self._split(choices, then),
-        )
-        losses = errors = jnp.zeros_like(rows.reward)
-        for own, action, by, after in zip(mine, taken, picked, theirs, strict=True):
-            chosen = take_action(own, action)
+        outputs = self._outputs(policy, batch.observation, keys[0])
+        target_outputs = self._outputs(target, batch.next_observation, keys[1])
+        selecting = target_outputs
+        if self.double_q:
+            selecting = jax.lax.stop_gradient(self._outputs(policy, batch.next_observation, keys[2]))
+        target_outputs = jax.lax.stop_gradient(target_outputs)
+        next_values = policy.values(selecting)
+        losses = errors = jnp.zeros_like(batch.reward)
+        for own, index, by, after in zip(
+            split_heads(actions, outputs),
+            actions.encode(batch.action),
+            actions.split(next_values),
+            split_heads(actions, target_outputs),
+            strict=True,
+        ):
+            chosen = take_action(own, index)
             following = take_action(after, jnp.argmax(by, -1))
             if self.atoms == 1:
-                error = chosen[..., 0] - (rows.reward + rows.discount * following[..., 0])
+                error = chosen[..., 0] - (batch.reward + batch.discount * following[..., 0])
                 losses, errors = losses + huber(error, self.huber_delta), errors + jnp.abs(error)
             else:
-                wanted = project_distribution(jax.nn.softmax(following), rows.reward, rows.discount, policy.support)
-                cross = -jnp.sum(wanted * jax.nn.log_softmax(chosen), -1)
-                losses, errors = losses + cross, errors + cross
-        count = len(mine)
-        value = jnp.mean(jnp.stack([jnp.mean(jnp.max(part, -1)) for part in picked]))
-        loss = weighted_mean(losses / count, rows)
-        return loss, (errors / count, {"loss": loss, "q_mean": value})
-
-    def _split(self, choices: DiscreteActions, raw: Float[Array, "b h a"]) -> list[Float[Array, "b n a"]]:
-        parts = choices.split(jnp.swapaxes(raw, -1, -2))
-        return [jnp.swapaxes(part, -1, -2) for part in parts]
+                probs = jax.nn.softmax(following)
+                targets = project_distribution(probs, batch.reward, batch.discount, policy.support)
+                cross_entropy = -jnp.sum(targets * jax.nn.log_softmax(chosen), -1)
+                losses, errors = losses + cross_entropy, errors + cross_entropy
+        heads = len(actions.heads)
+        loss = weighted_mean(losses / heads, batch.weight)
+        return loss, (errors / heads, {"loss": loss, "q_mean": actions.mean_best_value(next_values)})
 
 
-def take_action(values: Float[Array, "b n a"], action: Array) -> Float[Array, "b a"]:
-    """Of every row the values of its action."""
-    return jnp.take_along_axis(values, action[:, None, None], axis=1)[:, 0]
+def split_heads(actions: DiscreteActions, outputs: Float[Array, "b h a"]) -> list[Float[Array, "b n a"]]:
+    """The outputs of each head."""
+    parts = actions.split(jnp.swapaxes(outputs, -1, -2))
+    return [jnp.swapaxes(part, -1, -2) for part in parts]
+
+
+def take_action(outputs: Float[Array, "b n a"], index: Int[Array, "b"]) -> Float[Array, "b a"]:
+    """The outputs of one action for each sample."""
+    return jnp.take_along_axis(outputs, index[:, None, None], axis=1)[:, 0]
 
 
 def project_distribution(
-    rngs: Float[Array, "b a"], reward: Float[Array, "b"], discount: Float[Array, "b"], support: Float[Array, "a"]
+    probs: Float[Array, "b a"], reward: Float[Array, "b"], discount: Float[Array, "b"], support: Float[Array, "a"]
 ) -> Float[Array, "b a"]:
-    """A distribution of returns after a reward and a discount, on the same atoms: what falls between two is shared."""
+    """The distribution of r + γ G on the same atoms (C51's projection): mass between two atoms is divided linearly."""
     low, high, count = support[0], support[-1], support.shape[0]
-    width = (high - low) / (count - 1)
+    spacing = (high - low) / (count - 1)
     moved = jnp.clip(reward[:, None] + discount[:, None] * support, low, high)
-    # Every atom takes from those that land within one width of it.
-    near = 1.0 - jnp.abs(moved[:, None, :] - support[:, None]) / width
-    return jnp.sum(jnp.clip(near, 0.0, 1.0) * rngs[:, None, :], -1)
+    # Every atom takes from those that land within one spacing of it.
+    near = 1.0 - jnp.abs(moved[:, None, :] - support[:, None]) / spacing
+    return jnp.sum(jnp.clip(near, 0.0, 1.0) * probs[:, None, :], -1)

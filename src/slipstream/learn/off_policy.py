@@ -1,103 +1,127 @@
-"""What all learners with a replay share: collect, keep, learn from what was kept, follow with a target."""
+"""The loop of all learners with a replay buffer: collect, store, learn from batches, update the target network."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..core.rng import Rng
 from ..core.struct import per_world, struct
 from ..core.task import Spec, Task
-from ..policy.values import Precision, cast_to, update_normalizer
-from .replay import Batch, Replay, add_transitions, empty, sample, set_priorities
-from .rollout import EpisodeStats, init_worlds, mean, rollout
+from ..policy.encoder import Precision, cast_to, update_normalizer
+from ..policy.policy import ImageFeatures, TrainablePolicy
+from .exploration import linear_schedule
+from .learner import Metrics
+from .replay import Batch, Cursor, Replay, Sampling, add_transitions, init_replay, sample, set_priorities
+from .rollout import Decision, EpisodeStats, init_worlds, masked_mean, rollout
 
-Metrics = dict[str, Float[Array, ""]]
+P = TypeVar("P", bound=TrainablePolicy)
+T = TypeVar("T")
 
 
 @struct
 class OffPolicyState:
-    """One tree: worlds, weights and those they are compared with, optimiser, replay, generators."""
+    """The state of a training: worlds, networks, optimizer, replay and generators."""
 
     worlds: Any = per_world()
     rngs: Rng = per_world()
     policy: Any
-    target: Any
-    optimizer: Any
+    target: Any  # the policy with the parameters of the target networks
+    optimizer: optax.OptState
     replay: Replay = per_world()
-    top: Float[Array, ""]  # the highest priority so far
+    max_priority: Float[Array, ""]  # so far; new entries get it
     key: PRNGKeyArray
     updates: Int[Array, ""]
-    average: Any = None  # of the policy, over the last part of a training; kept by the trainer
+    average: Any = None  # of the policy, over the last part of a training; the trainer keeps it
+
+
+@struct
+class LearningState:
+    """What changes from one gradient step to the next."""
+
+    policy: Any
+    target: Any
+    optimizer: optax.OptState
+    tree: Float[Array, "w n"] | None
+    max_priority: Float[Array, ""]
+    count: Int[Array, ""]  # of gradient steps
 
 
 @dataclass(frozen=True)
-class OffPolicy:
-    """Settings that every learner with a replay has."""
+class OffPolicy(Generic[P]):
+    """Settings that every learner with a replay buffer has."""
 
     worlds: int = 64
     rollout_length: int = 4
-    """steps each world takes before learning"""
+    """steps of every world between two updates"""
     gradient_steps: int = 4
-    """batches learned from after those steps"""
+    """batches learned from in each update"""
     batch_size: int = 256
     capacity: int = 500_000
-    """rows kept, of all worlds and agents"""
+    """size of the replay buffer in transitions, over all worlds and agents"""
     learning_starts: int = 2_000
-    """rows before the first learning"""
+    """transitions collected before the first gradient step"""
     learning_rate: float = 3e-4
     learning_rate_final_fraction: float = 0.1
-    """share of the step size that is left at the end, falling linearly"""
+    """fraction of the learning rate left at the end of a linear decay"""
     discount: float = 0.99
     n_step: int = 3
-    """steps whose rewards are summed before a value takes over"""
+    """steps of an n-step return"""
     tau: float = 0.005
-    """share by which the target follows after every batch"""
+    """soft update of the target networks: fraction taken from the learned ones after each gradient step"""
     target_update_interval: int = 0
-    """if positive, the target is copied after so many batches instead"""
+    """if positive, copy the target networks every so many gradient steps instead of the soft update"""
     reward_scale: float = 1.0
-    """on rewards: values far from one take long to learn"""
+    """factor on rewards; values far from one take long to learn"""
     huber_delta: float = 1.0
-    """errors below this count by their square, beyond it straight; where a few large returns decide, as hits do, a
-    narrow one is blind to them unless whole distributions are learned"""
+    """error at which the Huber loss changes from quadratic to linear. If a few large returns such as collisions matter,
+    choose it large, or learn return distributions: a small one underrates them"""
     max_grad_norm: float = 10.0
+    """gradients are clipped to this norm"""
     epsilon_start: float = 1.0
-    """share of actions that are random at the start, falling linearly"""
+    """probability of a random action at the start, decaying linearly"""
     epsilon_end: float = 0.05
+    """probability of a random action after the decay"""
     exploration_fraction: float = 0.25
-    """of the training, after which exploration stays"""
+    """fraction of the training over which epsilon decays"""
     prioritized_replay: bool = False
+    """sample transitions by their last error instead of uniformly"""
     per_alpha: float = 0.5
-    """how much errors decide what is learned from: 0 not at all"""
+    """exponent of the priorities; 0 is uniform sampling"""
     per_beta: float = 0.4
-    """how much the bias of that is taken back, rising to 1"""
+    """exponent of the importance weights at the start, rising to 1"""
     hidden_sizes: tuple[int, ...] = (128, 128)
+    """sizes of the hidden layers of each network"""
     layer_norm: bool = True
-    """layer norm in the networks"""
+    """layer normalization in the networks"""
     normalize_observations: bool = True
-    """normalise observations by their running mean and variance"""
+    """normalize observations by their running mean and variance"""
     precision: Precision = "auto"
-    """what networks compute in: auto is bfloat16 on accelerators only. Weights, targets and losses stay float32"""
+    """floating-point type of the networks; auto is bfloat16 on accelerators and float32 on CPUs. Parameters, targets
+    and losses are always float32"""
 
     def __post_init__(self) -> None:
         if min(self.worlds, self.rollout_length, self.gradient_steps, self.batch_size, self.n_step, self.capacity) < 1:
-            raise ValueError("worlds, length, learns, batch, steps and capacity must be at least 1")
+            raise ValueError(
+                "worlds, rollout_length, gradient_steps, batch_size, n_step and capacity must be at least 1"
+            )
         if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.epsilon_end <= self.epsilon_start <= 1.0:
-            raise ValueError("discount and exploration lie between 0 and 1, and exploration does not grow")
+            raise ValueError("discount, epsilon_start and epsilon_end lie between 0 and 1, and epsilon does not grow")
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
-            raise ValueError("hidden needs at least one layer, such as 128 128")
+            raise ValueError("hidden_sizes needs at least one layer, such as 128 128")
         if self.huber_delta <= 0.0 or self.reward_scale <= 0.0:
-            raise ValueError("width and scale must be positive")
-        if (
-            self.max_grad_norm <= 0.0
-            or min(self.learning_rate_final_fraction, self.target_update_interval, self.learning_starts) < 0
-        ):
-            raise ValueError("gradient_norm must be positive, rate_end, copy and warmup not negative")
+            raise ValueError("huber_delta and reward_scale must be positive")
+        if self.max_grad_norm <= 0.0:
+            raise ValueError("max_grad_norm must be positive")
+        if min(self.learning_rate_final_fraction, self.target_update_interval, self.learning_starts) < 0:
+            raise ValueError(
+                "learning_rate_final_fraction, target_update_interval and learning_starts must not be negative"
+            )
         if self.learning_rate <= 0.0 or not 0.0 < self.tau <= 1.0 or not 0.0 < self.exploration_fraction <= 1.0:
-            raise ValueError("rate must be positive, follow and explore_share between 0 and 1")
+            raise ValueError("learning_rate must be positive, tau and exploration_fraction between 0 and 1")
 
     @property
     def steps_per_update(self) -> int:
@@ -107,68 +131,72 @@ class OffPolicy:
         """Refuse a task this cannot learn, or a batch that cannot be divided."""
         self.check_action(spec)
         if spec.image_shape:
-            raise ValueError(f"{type(self).__name__} does not see pictures; choose a task without, or ppo")
+            raise ValueError(f"{type(self).__name__.lower()} cannot learn from images; choose a task without, or ppo")
         if self.batch_size % devices:
-            raise ValueError(f"a batch of {self.batch_size} rows does not divide over {devices} devices")
+            raise ValueError(f"a batch of {self.batch_size} transitions does not divide over {devices} devices")
         if self.capacity < (self.n_step + self.rollout_length + 1) * self.worlds * spec.agents:
             raise ValueError(
-                f"{self.capacity} rows are too few for {self.worlds} worlds of {spec.agents}: raise learner.capacity"
+                f"a capacity of {self.capacity} transitions is too few for {self.worlds} worlds of {spec.agents} "
+                "agents: raise learner.capacity"
             )
 
-    def check_action(self, spec: Spec) -> None:
-        raise NotImplementedError
-
-    def room(self, spec: Spec) -> int:
-        """Steps of every world that are kept: whole rollouts."""
+    def steps_per_world(self, spec: Spec) -> int:
+        """Steps of every world that the replay keeps: whole rollouts."""
         return max(self.capacity // (self.worlds * spec.agents * self.rollout_length), 2) * self.rollout_length
 
-    # What differs
+    # What differs between algorithms
 
-    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> Any:
-        """A new policy, with everything that is learned."""
+    def check_action(self, spec: Spec) -> None:
+        """Refuse an action space this cannot act in."""
         raise NotImplementedError
 
-    def choose(self, policy: Any, observation: Array, rngs: Rng, explore: Array, noise: PRNGKeyArray) -> Any:
-        """Exploring actions of all worlds and agents in one pass, and the streams that come after."""
+    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> P:
+        """A policy with initial weights, with everything that is learned."""
         raise NotImplementedError
 
-    def loss(self, policy: Any, target: Any, rows: Batch, key: PRNGKeyArray, progress: Array) -> tuple[Array, Any]:
-        """The weighted mean loss of a batch; and for each row its error, and metrics."""
+    def explore(
+        self, policy: P, observation: Float[Array, "*b d"], rngs: Rng, epsilon: Float[Array, ""], key: PRNGKeyArray
+    ) -> tuple[Array, Rng]:
+        """Exploring actions of all worlds and agents in one pass, and the generators after them."""
+        raise NotImplementedError
+
+    def loss(self, policy: P, target: P, batch: Batch, key: PRNGKeyArray) -> tuple[Array, tuple[Array, Metrics]]:
+        """The weighted mean loss of a batch; and the error of each sample, and metrics."""
         raise NotImplementedError
 
     @property
-    def between(self) -> bool:
-        """Whether the loss looks at the observations between the first step of a row and its last."""
+    def uses_intermediate(self) -> bool:
+        """Whether the loss needs the observations between the first and the last step of an n-step transition."""
         return False
 
     @property
-    def period(self) -> int:
-        """Batches after which `passed` repeats itself."""
+    def mask_period(self) -> int:
+        """Gradient steps after which `mask_updates` repeats itself."""
         return 1
 
-    def passed(self, step: Any, count: Array) -> Any:
-        """What of a step of the optimiser is taken; by default all."""
-        return step
+    def mask_updates(self, updates: Any, count: Int[Array, ""]) -> Any:
+        """The parameter updates that are applied in gradient step `count`; by default all."""
+        return updates
 
     # What is shared
 
     @property
-    def _adam(self) -> optax.GradientTransformation:
+    def _optimizer(self) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.scale_by_adam(eps=1e-5))
 
     def init(self, task: Task[Any], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> OffPolicyState:
         key = jax.random.key(seed)
-        key, first = jax.random.split(key)
-        policy = self.policy(task.spec, first)
+        key, policy_key = jax.random.split(key)
+        policy = self.policy(task.spec, policy_key)
         states, rngs = init_worlds(task, seed, worlds)
         return OffPolicyState(
             worlds=states,
             rngs=rngs,
             policy=policy,
             target=policy,
-            optimizer=self._adam.init(policy.params),
-            replay=empty(task.spec, worlds.shape[0], self.room(task.spec), self.prioritized_replay),
-            top=jnp.float32(1.0),
+            optimizer=self._optimizer.init(policy.params),
+            replay=init_replay(task.spec, worlds.shape[0], self.steps_per_world(task.spec), self.prioritized_replay),
+            max_priority=jnp.float32(1.0),
             key=key,
             updates=jnp.int32(0),
         )
@@ -176,154 +204,121 @@ class OffPolicy:
     def update(
         self, task: Task[Any], train: OffPolicyState, progress: Float[Array, ""], axis: str | None = None
     ) -> tuple[OffPolicyState, Metrics, EpisodeStats]:
-        """A few steps of every world, then a few batches."""
-        key, noise, learning = jax.random.split(train.key, 3)
-        explore = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
+        """A rollout of every world, then `gradient_steps` batches."""
+        key, explore_key, learn_key = jax.random.split(train.key, 3)
+        epsilon = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
         policy = train.policy
 
-        def act(observation: Array, rngs: Rng, image_features: Any = None) -> tuple[Array, Array, Rng]:
-            action, rngs = self.choose(policy, observation, rngs, explore, noise)
-            return action, jnp.zeros(observation.shape[:-1]), rngs
+        def act(observation: Array, rngs: Rng, image_features: ImageFeatures = None) -> tuple[Decision, Rng]:
+            action, rngs = self.explore(policy, observation, rngs, epsilon, explore_key)
+            return Decision(action), rngs
 
         worlds, rngs, transitions, stats, _ = rollout(task, act, train.worlds, train.rngs, self.rollout_length)
-        room = train.replay.length // self.rollout_length
-        replay = add_transitions(train.replay, transitions, train.updates % room * self.rollout_length, train.top)
+        kept = train.replay.length // self.rollout_length
+        replay = add_transitions(
+            train.replay, transitions, train.updates % kept * self.rollout_length, train.max_priority
+        )
         if self.normalize_observations:
-            policy = update_normalizer(policy, task.spec, transitions.observation, transitions.valid, axis)
-        # Counted in rollouts and never beyond the room there is: samples in all would overflow 32 bits.
+            normalizer = update_normalizer(
+                policy.normalizer, task.spec, transitions.observation, transitions.valid, axis
+            )
+            policy = replace(policy, normalizer=normalizer)
+        # Counted in rollouts, and modulo what is kept: the number of transitions would overflow 32 bits.
         rollouts = train.updates + 1
-        filled, head = jnp.minimum(rollouts, room) * self.rollout_length, rollouts % room * self.rollout_length
-        enough = min(-(-self.learning_starts // (self.worlds * task.spec.agents * self.rollout_length)), room)
+        filled, head = jnp.minimum(rollouts, kept) * self.rollout_length, rollouts % kept * self.rollout_length
+        enough = min(-(-self.learning_starts // (self.worlds * task.spec.agents * self.rollout_length)), kept)
         warm = (rollouts >= enough) & (filled > self.n_step)
         train = replace(train, worlds=worlds, rngs=rngs, policy=policy, replay=replay, key=key)
-        train, metrics = self._learn(train, learning, head, filled, warm, progress, axis)
+        train, metrics = self._learn(train, learn_key, Cursor(head, filled), warm, progress, axis)
         train = replace(train, updates=train.updates + 1)
-        metrics |= {"step_reward": mean(transitions.reward, transitions.valid, axis), "epsilon": explore}
+        metrics |= {"step_reward": masked_mean(transitions.reward, transitions.valid, axis), "epsilon": epsilon}
         return train, metrics, jax.lax.psum(stats, axis) if axis else stats
 
     def _learn(
         self,
         train: OffPolicyState,
         key: PRNGKeyArray,
-        head: Array,
-        filled: Array,
-        warm: Array,
-        progress: Array,
+        cursor: Cursor,
+        warm: Bool[Array, ""],
+        progress: Float[Array, ""],
         axis: str | None,
     ) -> tuple[OffPolicyState, Metrics]:
+        """The state after `gradient_steps` batches; before it is `warm`, only generators change."""
         devices = jax.lax.psum(1, axis) if axis else 1
-        here = jax.lax.axis_index(axis) if axis else 0
-        rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress) * warm
-        beta = self.per_beta + (1.0 - self.per_beta) * progress
+        device = jax.lax.axis_index(axis) if axis else 0
+        learning_rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress) * warm
+        per_beta = self.per_beta + (1.0 - self.per_beta) * progress
+        sampling = Sampling(self.batch_size // devices, self.n_step, self.discount, self.uses_intermediate)
         normalizer = train.policy.normalizer
 
-        def one(carry: Any, key: PRNGKeyArray) -> tuple[Any, Metrics]:
-            policy, target, optimizer, tree, top, count = carry
-            drawing, inside = jax.random.split(jax.random.fold_in(key, here))
-            replay = replace(train.replay, tree=tree)
-            rows = sample(
-                replay,
-                drawing,
-                self.batch_size // devices,
-                head,
-                filled,
-                self.n_step,
-                self.discount,
-                beta,
-                axis,
-                self.between,
-            )
-            rows = replace(
-                rows,
-                observation=normalizer(rows.observation),
-                following=normalizer(rows.following),
-                between=normalizer(rows.between) if self.between else rows.between,
-                reward=self.reward_scale * rows.reward,
+        def gradient_step(state: LearningState, key: PRNGKeyArray) -> tuple[LearningState, Metrics]:
+            sample_key, loss_key = jax.random.split(jax.random.fold_in(key, device))
+            replay = replace(train.replay, tree=state.tree)
+            batch = sample(replay, sample_key, cursor, sampling, per_beta, axis)
+            between = batch.intermediate_observation
+            batch = replace(
+                batch,
+                observation=normalizer(batch.observation),
+                next_observation=normalizer(batch.next_observation),
+                intermediate_observation=None if between is None else normalizer(between),
+                reward=self.reward_scale * batch.reward,
             )
 
-            def loss(weights: Any) -> Any:
-                return self.loss(policy.with_params(weights), target, rows, inside, progress)
+            def loss(params: Any) -> tuple[Array, tuple[Array, Metrics]]:
+                return self.loss(state.policy.with_params(params), state.target, batch, loss_key)
 
-            slope, (errors, metrics) = jax.grad(loss, has_aux=True)(policy.params)
+            grads, (errors, metrics) = jax.grad(loss, has_aux=True)(state.policy.params)
             if axis:
-                slope, metrics = jax.lax.pmean((slope, metrics), axis)
-            step, optimizer = self._adam.update(slope, optimizer)
-            step = self.passed(step, count)
-            weights = jax.tree.map(lambda w, s: w - rate * s, policy.params, step)
-            policy = policy.with_params(weights)
-            target = self._update_target(target, policy, count)
-            if tree is not None:
-                priority = jnp.where(rows.weight > 0.0, (jnp.abs(errors) + 1e-3) ** self.per_alpha, 0.0)
-                # A row that could not be used keeps what it had.
-                old = tree[rows.world, rows.leaf + tree.shape[1] // 2]
-                tree = set_priorities(tree, rows.world, rows.leaf, jnp.where(rows.weight > 0.0, priority, old))
-                highest = jnp.max(priority)
-                top = jnp.maximum(top, jax.lax.pmax(highest, axis) if axis else highest)
-            metrics |= {"grad_norm": optax.tree.norm(slope)}
-            return (policy, target, optimizer, tree, top, count + 1), metrics
+                grads, metrics = jax.lax.pmean((grads, metrics), axis)
+            updates, optimizer = self._optimizer.update(grads, state.optimizer)
+            updates = self.mask_updates(updates, state.count)
+            params = jax.tree.map(lambda p, u: p - learning_rate * u, state.policy.params, updates)
+            policy = state.policy.with_params(params)
+            target = self._update_target(state.target, policy, state.count)
+            tree, max_priority = self._update_priorities(state, batch, errors, axis)
+            metrics |= {"grad_norm": optax.tree.norm(grads)}
+            return LearningState(policy, target, optimizer, tree, max_priority, state.count + 1), metrics
 
-        # Only ever looked at modulo these; as it is, it would overflow 32 bits.
-        count = train.updates % (max(self.target_update_interval, 1) * self.period) * self.gradient_steps
-        carry = train.policy, train.target, train.optimizer, train.replay.tree, train.top, count
-        carry, metrics = jax.lax.scan(one, carry, jax.random.split(key, self.gradient_steps))
-        policy, target, optimizer, tree, top, _ = carry
-        # Before there is enough to learn from, nothing has changed but the generators.
-        optimizer = jax.tree.map(lambda new, old: jnp.where(warm, new, old), optimizer, train.optimizer)
+        # The count is only used modulo these; on its own it would overflow 32 bits.
+        count = train.updates % (max(self.target_update_interval, 1) * self.mask_period) * self.gradient_steps
+        state = LearningState(train.policy, train.target, train.optimizer, train.replay.tree, train.max_priority, count)
+        state, metrics = jax.lax.scan(gradient_step, state, jax.random.split(key, self.gradient_steps))
+        # The learning rate is zero until then, but Adam's moments would have changed.
+        optimizer = jax.tree.map(lambda new, old: jnp.where(warm, new, old), state.optimizer, train.optimizer)
         train = replace(
-            train, policy=policy, target=target, optimizer=optimizer, replay=replace(train.replay, tree=tree), top=top
+            train,
+            policy=state.policy,
+            target=state.target,
+            optimizer=optimizer,
+            replay=replace(train.replay, tree=state.tree),
+            max_priority=state.max_priority,
         )
         return train, jax.tree.map(jnp.mean, metrics)
 
-    def _update_target(self, target: Any, policy: Any, count: Array) -> Any:
-        progress = (
+    def _update_priorities(
+        self, state: LearningState, batch: Batch, errors: Float[Array, "b"], axis: str | None
+    ) -> tuple[Float[Array, "w n"] | None, Float[Array, ""]]:
+        """The tree with the new priorities of a batch, and the highest priority so far."""
+        tree, max_priority = state.tree, state.max_priority
+        if tree is None:
+            return tree, max_priority
+        priority = jnp.where(batch.weight > 0.0, (jnp.abs(errors) + 1e-3) ** self.per_alpha, 0.0)
+        # A sample that could not be used keeps its priority.
+        old = tree[batch.world, batch.leaf + tree.shape[1] // 2]
+        tree = set_priorities(tree, batch.world, batch.leaf, jnp.where(batch.weight > 0.0, priority, old))
+        highest = jnp.max(priority)
+        return tree, jnp.maximum(max_priority, jax.lax.pmax(highest, axis) if axis else highest)
+
+    def _update_target(self, target: P, policy: P, count: Int[Array, ""]) -> P:
+        """The target after gradient step `count`: a soft update, or now and then a copy."""
+        tau = (
             jnp.where((count + 1) % self.target_update_interval == 0, 1.0, 0.0)
             if self.target_update_interval
             else jnp.float32(self.tau)
         )
-        weights = jax.tree.map(lambda old, new: old + progress * (new - old), target.params, policy.params)
-        return target.with_params(weights)
+        params = jax.tree.map(lambda old, new: old + tau * (new - old), target.params, policy.params)
+        return target.with_params(params)
 
-    def cast(self, tree: Any) -> Any:
+    def cast(self, tree: T) -> T:
+        """Parameters and inputs in the precision of the networks."""
         return cast_to(tree, self.precision)
-
-
-def linear_schedule(first: float, last: float, progress: Float[Array, ""]) -> Float[Array, ""]:
-    """From the first value to the last, in a straight line, and from then on the last."""
-    return first + (last - first) * jnp.minimum(progress, 1.0)
-
-
-def weighted_mean(x: Float[Array, "b"], rows: Batch) -> Float[Array, ""]:
-    """The mean over rows by their weight."""
-    return jnp.sum(x * rows.weight) / jnp.maximum(jnp.sum(rows.weight > 0.0), 1.0)
-
-
-def huber(x: Array, width: float = 1.0) -> Array:
-    """Square near zero; beyond `huber_delta` straight, with a slope of one."""
-    size = jnp.abs(x)
-    return jnp.where(size < width, 0.5 / width * x * x, size - 0.5 * width)
-
-
-def quantile_loss(
-    values: Float[Array, "b k"], shares: Float[Array, "k"], targets: Float[Array, "b l"], width: float
-) -> Float[Array, "b"]:
-    """Quantile regression with Huber's loss: summed over the shares asked for, averaged over the targets."""
-    off = targets[:, None, :] - values[:, :, None]
-    side = jnp.abs(shares[:, None] - (off < 0.0))
-    return jnp.sum(jnp.mean(side * huber(off, width), -1), -1)
-
-
-def explore_epsilon_greedy(
-    best: Array, rngs: Rng, explore: Array, draw: Any, depth: int, hold: int = 1
-) -> tuple[Array, Rng]:
-    """The best actions, but for a share of agents any action, for `hold` steps; for all worlds and agents."""
-
-    def one(best: Array, rng: Rng) -> tuple[Array, Rng]:
-        # The same stream for `hold` steps gives the same dice and action, so nothing has to be kept.
-        same = replace(rng, drawn=rng.drawn // jnp.uint32(hold)).fork(0)
-        other, same = draw(same)
-        dice, _ = same.uniform()
-        return jnp.where(dice < explore, other.astype(best.dtype), best), rng.bits()[1]
-
-    for _ in range(depth):
-        one = jax.vmap(one)
-    return one(best, rngs)

@@ -1,35 +1,48 @@
-"""PQN: Q-learning straight from parallel worlds, without replay and without a target, held by layer norm."""
+"""PQN: Q-learning on parallel worlds without replay or target network; layer normalization keeps it stable."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..core.rng import Rng
-from ..core.spaces import Box
 from ..core.struct import per_world, struct
 from ..core.task import Spec, Task
+from ..policy.discrete import DiscreteActions, QHead, QPolicy
+from ..policy.encoder import Precision, Torso, cast_to, update_normalizer
 from ..policy.nets import Normalizer
-from ..policy.values import DiscreteActions, Precision, QHead, QPolicy, Torso, cast_to, update_normalizer
-from .off_policy import Metrics, explore_epsilon_greedy, linear_schedule
+from ..policy.policy import ImageFeatures
+from .dqn import require_discrete
+from .exploration import explore_epsilon_greedy, linear_schedule
+from .learner import Metrics
 from .returns import lambda_returns
-from .rollout import EpisodeStats, init_worlds, mean, observe_all, rollout
+from .rollout import Decision, EpisodeStats, Transition, init_worlds, masked_mean, observe_all, rollout
 
 
 @struct
 class PqnState:
-    """One tree: worlds, weights, optimiser, generators."""
+    """The state of a training: worlds, network, optimizer and generators."""
 
     worlds: Any = per_world()
     rngs: Rng = per_world()
     policy: QPolicy
-    optimizer: Any
+    optimizer: optax.OptState
     key: PRNGKeyArray
     updates: Int[Array, ""]
-    average: Any = None  # of the policy, over the last part of a training; kept by the trainer
+    average: Any = None  # of the policy, over the last part of a training; the trainer keeps it
+
+
+@struct
+class PqnBatch:
+    """Samples to learn from."""
+
+    observation: Float[Array, "n d"]  # normalized
+    action: Array
+    target: Float[Array, "n"]
+    valid: Bool[Array, "n"]
 
 
 @dataclass(frozen=True)
@@ -38,63 +51,72 @@ class Pqn:
 
     worlds: int = 128
     rollout_length: int = 32
+    """steps of every world between two updates"""
     epochs: int = 2
+    """passes over each rollout"""
     minibatches: int = 16
+    """gradient steps in each pass"""
     learning_rate: float = 5e-4
     learning_rate_final_fraction: float = 0.0
+    """fraction of the learning rate left at the end of a linear decay"""
     discount: float = 0.99
     td_lambda: float = 0.65
-    """how far returns that came are believed, and not values"""
+    """λ of the TD(λ) returns: 0 is one-step Q-learning, 1 is Monte Carlo"""
     max_grad_norm: float = 10.0
+    """gradients are clipped to this norm"""
     epsilon_start: float = 1.0
+    """probability of a random action at the start, decaying linearly"""
     epsilon_end: float = 0.05
+    """probability of a random action after the decay"""
     exploration_fraction: float = 0.2
+    """fraction of the training over which epsilon decays"""
     hidden_sizes: tuple[int, ...] = (128, 128)
+    """sizes of the hidden layers"""
     reward_scale: float = 1.0
-    """on rewards"""
+    """factor on rewards; values far from one take long to learn"""
     normalize_observations: bool = True
+    """normalize observations by their running mean and variance"""
     precision: Precision = "auto"
-    """what networks compute in: auto is bfloat16 on accelerators only. Weights, targets and losses stay float32"""
+    """floating-point type of the networks; auto is bfloat16 on accelerators and float32 on CPUs. Parameters, targets
+    and losses are always float32"""
 
     def __post_init__(self) -> None:
         if min(self.worlds, self.rollout_length, self.epochs, self.minibatches) < 1:
-            raise ValueError("worlds, length, epochs and minibatches must be at least 1")
+            raise ValueError("worlds, rollout_length, epochs and minibatches must be at least 1")
         if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.td_lambda <= 1.0:
-            raise ValueError("discount and trace lie between 0 and 1")
-        if (
-            min(self.learning_rate, self.max_grad_norm, self.reward_scale, self.exploration_fraction) <= 0.0
-            or self.learning_rate_final_fraction < 0.0
-        ):
-            raise ValueError("rate, gradient_norm, scale and explore_share must be positive, rate_end not negative")
+            raise ValueError("discount and td_lambda lie between 0 and 1")
+        if min(self.learning_rate, self.max_grad_norm, self.reward_scale, self.exploration_fraction) <= 0.0:
+            raise ValueError("learning_rate, max_grad_norm, reward_scale and exploration_fraction must be positive")
+        if self.learning_rate_final_fraction < 0.0:
+            raise ValueError("learning_rate_final_fraction must not be negative")
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
-            raise ValueError("hidden needs at least one layer, such as 128 128")
+            raise ValueError("hidden_sizes needs at least one layer, such as 128 128")
 
     @property
     def steps_per_update(self) -> int:
         return self.worlds * self.rollout_length
 
     def check(self, spec: Spec, devices: int) -> None:
-        if isinstance(spec.action, Box):
-            raise ValueError("pqn chooses between actions; for numbers take sac, td3, ddpg, ac-iqn or ppo")
+        """Refuse a task this cannot learn, or a rollout that cannot be divided."""
+        require_discrete(spec, "pqn")
         if spec.image_shape:
-            raise ValueError("pqn does not see pictures; choose a task without, or ppo")
-        rows = self.worlds // devices * spec.agents * self.rollout_length
-        if rows % self.minibatches:
-            raise ValueError(f"{rows} rows on each device do not divide into {self.minibatches} minibatches")
+            raise ValueError("pqn cannot learn from images; choose a task without, or ppo")
+        samples = self.worlds // devices * spec.agents * self.rollout_length
+        if samples % self.minibatches:
+            raise ValueError(f"{samples} samples on each device do not divide into {self.minibatches} minibatches")
 
     @property
-    def _adam(self) -> optax.GradientTransformation:
+    def _optimizer(self) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.scale_by_radam())
 
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> QPolicy:
-        """A new policy."""
-        choices = DiscreteActions.of(spec.action)
-        _, first, second = jax.random.split(jax.random.key(0) if key is None else key, 3)
+        actions = DiscreteActions.of(spec.action)
+        _, torso_key, head_key = jax.random.split(jax.random.key(0) if key is None else key, 3)
         return QPolicy(
             Normalizer.of(spec.observation),
-            Torso.init(first, spec, self.hidden_sizes, norm=True),
-            QHead.init(second, self.hidden_sizes[-1], choices.heads),
-            choices,
+            Torso.init(torso_key, spec, self.hidden_sizes, layer_norm=True),
+            QHead.init(head_key, self.hidden_sizes[-1], actions.heads),
+            actions,
             jnp.ones(1),
         )
 
@@ -106,7 +128,7 @@ class Pqn:
             worlds=states,
             rngs=rngs,
             policy=policy,
-            optimizer=self._adam.init(policy.params),
+            optimizer=self._optimizer.init(policy.params),
             key=key,
             updates=jnp.int32(0),
         )
@@ -114,77 +136,90 @@ class Pqn:
     def update(
         self, task: Task[Any], train: PqnState, progress: Float[Array, ""], axis: str | None = None
     ) -> tuple[PqnState, Metrics, EpisodeStats]:
+        """A rollout of every world, then `epochs` passes over it."""
         policy = train.policy
-        explore = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
+        epsilon = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
 
-        def act(observation: Array, rngs: Rng, image_features: Any = None) -> tuple[Array, Array, Rng]:
-            action, rngs = self.choose(policy, observation, rngs, explore)
-            return action, self._best(policy, self._values(policy, policy.normalizer(observation))), rngs
+        def act(observation: Array, rngs: Rng, image_features: ImageFeatures = None) -> tuple[Decision, Rng]:
+            action, rngs = self.explore(policy, observation, rngs, epsilon)
+            values = self._values(policy, policy.normalizer(observation))
+            return Decision(action, value=self._best(policy, values)), rngs
 
         worlds, rngs, transitions, stats, _ = rollout(task, act, train.worlds, train.rngs, self.rollout_length)
-        last = self._values(policy, policy.normalizer(observe_all(task, worlds)))
-        best = jnp.concatenate([transitions.log_prob, self._best(policy, last)[None]])
-        target = lambda_returns(
-            self.reward_scale * transitions.reward,
-            best[1:],
-            transitions.terminated,
-            transitions.truncated,
-            self.discount,
-            self.td_lambda,
-        )
-        flat = lambda x: x.reshape(-1, *x.shape[transitions.reward.ndim :])  # noqa: E731
-        rows = tuple(
-            flat(x) for x in (policy.normalizer(transitions.observation), transitions.action, target, transitions.valid)
-        )
-        key, order = jax.random.split(train.key)
-        rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress)
-        policy, optimizer, metrics = self._optimize(policy, train.optimizer, rows, order, rate, axis)
+        batch = self._batch(task, policy, worlds, transitions)
+        key, order_key = jax.random.split(train.key)
+        train = replace(train, worlds=worlds, rngs=rngs, key=key)
+        train, metrics = self._optimize(train, batch, order_key, progress, axis)
+        policy = train.policy
         if self.normalize_observations:
-            policy = update_normalizer(policy, task.spec, transitions.observation, transitions.valid, axis)
-        metrics |= {"step_reward": mean(transitions.reward, transitions.valid, axis), "epsilon": explore}
-        train = PqnState(worlds, rngs, policy, optimizer, key, train.updates + 1)
+            normalizer = update_normalizer(
+                policy.normalizer, task.spec, transitions.observation, transitions.valid, axis
+            )
+            policy = replace(policy, normalizer=normalizer)
+        metrics |= {"step_reward": masked_mean(transitions.reward, transitions.valid, axis), "epsilon": epsilon}
+        train = replace(train, policy=policy, updates=train.updates + 1)
         return train, metrics, jax.lax.psum(stats, axis) if axis else stats
 
-    def choose(
-        self, policy: QPolicy, observation: Array, rngs: Rng, explore: Array, noise: PRNGKeyArray | None = None
-    ) -> Any:
-        """Exploring actions of all worlds and agents in one pass, and the streams that come after."""
-        best = policy.choices.best(self._values(policy, policy.normalizer(observation)))
-        return explore_epsilon_greedy(best, rngs, explore, policy.choices.random, observation.ndim - 1)
+    def explore(
+        self,
+        policy: QPolicy,
+        observation: Float[Array, "*b d"],
+        rngs: Rng,
+        epsilon: Float[Array, ""],
+        key: PRNGKeyArray | None = None,
+    ) -> tuple[Array, Rng]:
+        """Exploring actions of all worlds and agents in one pass, and the generators after them."""
+        best = policy.actions.best(self._values(policy, policy.normalizer(observation)))
+        return explore_epsilon_greedy(best, rngs, epsilon, policy.actions.space)
 
-    def _values(self, policy: QPolicy, observation: Array) -> Array:
-        """Of normalised observations, what every choice is worth."""
+    def _values(self, policy: QPolicy, observation: Float[Array, "*b d"]) -> Float[Array, "*b h"]:
+        """Of normalized observations, the value of every action."""
         policy, observation = cast_to((policy, observation), self.precision)
-        return policy.raw(observation)[..., 0].astype(jnp.float32)
+        return policy.outputs(observation)[..., 0].astype(jnp.float32)
 
-    def _best(self, policy: QPolicy, values: Array) -> Array:
-        """What the best action is worth; of several heads, their mean."""
-        return jnp.mean(jnp.stack([jnp.max(part, -1) for part in policy.choices.split(values)]), 0)
+    def _best(self, policy: QPolicy, values: Float[Array, "*b h"]) -> Float[Array, "*b"]:
+        """The value of the best action; with several heads, their mean."""
+        return jnp.mean(jnp.stack([jnp.max(part, -1) for part in policy.actions.split(values)]), 0)
+
+    def _batch(self, task: Task[Any], policy: QPolicy, worlds: Any, transitions: Transition) -> PqnBatch:
+        """The samples of a rollout, with their TD(λ) returns as targets."""
+        last = self._values(policy, policy.normalizer(observe_all(task, worlds)))
+        assert transitions.value is not None
+        value = jnp.concatenate([transitions.value, self._best(policy, last)[None]])
+        target = lambda_returns(
+            self.reward_scale * transitions.reward, value[1:], transitions.terminated, transitions.truncated,
+            self.discount, self.td_lambda,
+        )  # fmt: skip
+        batch = PqnBatch(policy.normalizer(transitions.observation), transitions.action, target, transitions.valid)
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[transitions.reward.ndim :]), batch)
 
     def _optimize(
-        self, policy: QPolicy, optimizer: Any, rows: Any, key: PRNGKeyArray, rate: Array, axis: str | None
-    ) -> tuple[QPolicy, Any, Metrics]:
-        count = rows[2].shape[0]
+        self, train: PqnState, batch: PqnBatch, key: PRNGKeyArray, progress: Float[Array, ""], axis: str | None
+    ) -> tuple[PqnState, Metrics]:
+        """The state after `epochs` passes over the batch, in random order."""
+        learning_rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress)
+        count = batch.target.shape[0]
         orders = jax.vmap(lambda k: jax.random.permutation(k, count))(jax.random.split(key, self.epochs))
         orders = orders.reshape(self.epochs * self.minibatches, -1)
 
-        def learn(carry: Any, order: Array) -> tuple[Any, Metrics]:
+        def learn(
+            carry: tuple[QPolicy, optax.OptState], order: Int[Array, "m"]
+        ) -> tuple[tuple[QPolicy, optax.OptState], Metrics]:
             policy, optimizer = carry
-            observation, action, target, valid = (x[order] for x in rows)
-
-            def loss(weights: Any) -> Any:
-                values = self._values(policy.with_params(weights), observation)
-                parts = zip(policy.choices.split(values), policy.choices.numbers(action), strict=True)
-                off = jnp.stack([jnp.take_along_axis(part, a[:, None], 1)[:, 0] - target for part, a in parts])
-                total = jnp.sum(0.5 * jnp.mean(off**2, 0) * valid) / jnp.maximum(jnp.sum(valid), 1)
-                return total, {"loss": total, "q_mean": jnp.mean(jnp.max(values, -1))}
-
-            slope, metrics = jax.grad(loss, has_aux=True)(policy.params)
+            part = jax.tree.map(lambda x: x[order], batch)
+            grads, metrics = jax.grad(self._loss, has_aux=True)(policy.params, policy, part)
             if axis:
-                slope, metrics = jax.lax.pmean((slope, metrics), axis)
-            step, optimizer = self._adam.update(slope, optimizer, policy.params)
-            weights = jax.tree.map(lambda w, s: w - rate * s, policy.params, step)
-            return (policy.with_params(weights), optimizer), metrics | {"grad_norm": optax.tree.norm(slope)}
+                grads, metrics = jax.lax.pmean((grads, metrics), axis)
+            updates, optimizer = self._optimizer.update(grads, optimizer, policy.params)
+            params = jax.tree.map(lambda p, u: p - learning_rate * u, policy.params, updates)
+            return (policy.with_params(params), optimizer), metrics | {"grad_norm": optax.tree.norm(grads)}
 
-        (policy, optimizer), metrics = jax.lax.scan(learn, (policy, optimizer), orders)
-        return policy, optimizer, jax.tree.map(jnp.mean, metrics)
+        (policy, optimizer), metrics = jax.lax.scan(learn, (train.policy, train.optimizer), orders)
+        return replace(train, policy=policy, optimizer=optimizer), jax.tree.map(jnp.mean, metrics)
+
+    def _loss(self, params: Any, policy: QPolicy, batch: PqnBatch) -> tuple[Array, Metrics]:
+        values = self._values(policy.with_params(params), batch.observation)
+        heads = zip(policy.actions.split(values), policy.actions.encode(batch.action), strict=True)
+        errors = jnp.stack([jnp.take_along_axis(q, index[:, None], 1)[:, 0] - batch.target for q, index in heads])
+        loss = jnp.sum(0.5 * jnp.mean(errors**2, 0) * batch.valid) / jnp.maximum(jnp.sum(batch.valid), 1)
+        return loss, {"loss": loss, "q_mean": jnp.mean(jnp.max(values, -1))}

@@ -1,4 +1,4 @@
-"""Rainbow: deep Q-learning with all its parts switched on. Each can be switched off."""
+"""Rainbow: deep Q-learning with all its extensions on. Each can be switched off."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,4 @@
-"""What actions turned out to be worth."""
-
-from typing import Any
+"""Advantages and returns of a rollout."""
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +12,17 @@ def gae(
     terminated: Bool[Array, "t *b"],
     truncated: Bool[Array, "t *b"],
     discount: float,
-    trace: float,
+    gae_lambda: float,
 ) -> Float[Array, "t *b"]:
-    """Generalised advantage estimates.
+    """Generalized advantage estimates.
 
         δ = r + γ (1 − terminated) V′ − V        A = δ + γ λ (1 − ended) A′
 
     `reward`, `next_value` and the flags belong to the state an action led to. A truncated episode keeps the value of
-    its true last observation; neither kind of end lets anything leak in from the episode that follows.
+    its true last observation; nothing of the next episode enters after either kind of end.
     """
     difference = reward + discount * jnp.where(terminated, 0.0, next_value) - value
-    keep = discount * trace * (1.0 - (terminated | truncated).astype(jnp.float32))
+    keep = discount * gae_lambda * (1.0 - (terminated | truncated).astype(jnp.float32))
 
     def back(after: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
         advantage = now[0] + now[1] * after
@@ -35,23 +33,23 @@ def gae(
 
 def lambda_returns(
     reward: Float[Array, "t *b"],
-    best: Float[Array, "t *b"],
+    next_value: Float[Array, "t *b"],
     terminated: Bool[Array, "t *b"],
     truncated: Bool[Array, "t *b"],
     discount: float,
-    trace: float,
+    td_lambda: float,
 ) -> Float[Array, "t *b"]:
-    """Returns that believe what came by `trace`, and the best value of the next state for the rest.
+    """TD(λ) returns of Q-learning, where `next_value` is max Q of the state an action led to.
 
         G = r + γ ((1 − λ) max Q′ + λ G′)
 
-    After an end that terminates nothing follows; after one that truncates, the value of the true last observation.
+    After a termination nothing follows; after a truncation, the value of the true last observation.
     """
 
-    def back(after: Array, now: Any) -> tuple[Array, Array]:
-        reward, best, terminated, truncated = now
-        onward = jnp.where(truncated, best, (1.0 - trace) * best + trace * after)
+    def back(after: Array, now: tuple[Array, Array, Array, Array]) -> tuple[Array, Array]:
+        reward, next_value, terminated, truncated = now
+        onward = jnp.where(truncated, next_value, (1.0 - td_lambda) * next_value + td_lambda * after)
         total = reward + discount * jnp.where(terminated, 0.0, onward)
         return total, total
 
-    return jax.lax.scan(back, best[-1], (reward, best, terminated, truncated), reverse=True)[1]
+    return jax.lax.scan(back, next_value[-1], (reward, next_value, terminated, truncated), reverse=True)[1]

@@ -1,147 +1,169 @@
-"""Policies whose actions are numbers: actors, and the critics that judge them."""
+"""Actors and critics for continuous actions, and the policies made of them."""
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..core.spaces import Box
 from ..core.struct import static, struct
 from ..core.task import ObstacleDistance, Spec
+from .cvar import Risk
+from .encoder import Torso
 from .nets import Linear, Normalizer
-from .values import QUANTILES, QuantileEmbedding, Risk, Torso, layer_norm, quantile_linear, tau_midpoints
+from .policy import ImageFeatures
+from .quantile import RETURN_QUANTILES, QuantileEmbedding, quantile_linear, tau_midpoints
 
-LOW, HIGH = -5.0, 1.0
-"""Between which the logarithm of a spread stays."""
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 1.0
+"""Bounds of the log standard deviation of a squashed Gaussian."""
 
 
 @struct
 class Actor:
-    """From what an agent sees to numbers, before they are bounded."""
+    """From an observation to the parameters of an action, before they are squashed."""
 
     torso: Torso
-    last: Linear
+    output: Linear
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...], outputs: int, norm: bool = False) -> "Actor":
-        first, second = jax.random.split(key)
-        return cls(Torso.init(first, spec, hidden, norm), Linear.init(second, hidden[-1], outputs, 0.01))
+    def init(
+        cls, key: PRNGKeyArray, spec: Spec, hidden_sizes: tuple[int, ...], outputs: int, layer_norm: bool = False
+    ) -> "Actor":
+        torso_key, output_key = jax.random.split(key)
+        torso = Torso.init(torso_key, spec, hidden_sizes, layer_norm)
+        return cls(torso, Linear.init(output_key, hidden_sizes[-1], outputs, 0.01))
 
-    def __call__(self, observation: Array) -> Float[Array, "*b o"]:
-        return self.last(self.torso(observation))
+    def __call__(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b o"]:
+        return self.output(self.torso(observation))
 
 
 @struct
 class Critic:
-    """What an action is worth where it is taken; with `quantiles`, at shares of the distribution of returns."""
+    """Q(s, a); with an `embedding`, the quantiles of the return at given levels."""
 
     torso: Torso
-    joined: Linear
-    last: Linear
-    quantiles: QuantileEmbedding | None
+    hidden: Linear
+    output: Linear
+    embedding: QuantileEmbedding | None
 
     @classmethod
     def init(
-        cls, key: PRNGKeyArray, spec: Spec, hidden: tuple[int, ...], norm: bool = False, distributional: bool = False
+        cls,
+        key: PRNGKeyArray,
+        spec: Spec,
+        hidden_sizes: tuple[int, ...],
+        layer_norm: bool = False,
+        distributional: bool = False,
     ) -> "Critic":
-        assert isinstance(spec.action, Box)
         keys = jax.random.split(key, 4)
-        before = hidden[:-1] or hidden
-        size = hidden[-1]
+        before = hidden_sizes[:-1] or hidden_sizes
+        size = hidden_sizes[-1]
         return cls(
-            Torso.init(keys[0], spec, before, norm),
+            Torso.init(keys[0], spec, before, layer_norm),
             Linear.init(keys[1], before[-1] + spec.action.size, size, 2.0**0.5),
             Linear.init(keys[2], size, 1, 0.1),
             QuantileEmbedding.init(keys[3], size) if distributional else None,
         )
 
-    def __call__(self, observation: Array, action: Array, shares: Array | None = None) -> Array:
+    def __call__(
+        self, observation: Float[Array, "*b d"], action: Float[Array, "*b a"], taus: Float[Array, "k"] | None = None
+    ) -> Float[Array, "..."]:
+        """The value of each action; of a distributional critic, at each quantile level."""
         features = jnp.concatenate([self.torso(observation), action], -1)
-        features = self.joined(features)
-        features = jax.nn.relu(layer_norm(features) if self.torso.norm else features)
-        if self.quantiles is not None:
-            assert shares is not None
-            return quantile_linear(self.last, features, self.quantiles(shares))[..., 0]
-        return self.last(features)[..., 0]
+        features = self.torso.activate(self.hidden(features))
+        if self.embedding is None:
+            return self.output(features)[..., 0]
+        assert taus is not None
+        return quantile_linear(self.output, features, self.embedding(taus))[..., 0]
 
 
-def critics(key: PRNGKeyArray, count: int, *rest: Any) -> tuple[Critic, ...]:
-    """Several that begin differently."""
-    return tuple(Critic.init(part, *rest) for part in jax.random.split(key, count))
+def init_critics(
+    key: PRNGKeyArray,
+    count: int,
+    spec: Spec,
+    hidden_sizes: tuple[int, ...],
+    layer_norm: bool = False,
+    distributional: bool = False,
+) -> tuple[Critic, ...]:
+    """Critics with different initial weights."""
+    keys = jax.random.split(key, count)
+    return tuple(Critic.init(part, spec, hidden_sizes, layer_norm, distributional) for part in keys)
 
 
 @struct
 class DeterministicPolicy:
-    """One action for what is seen, between −1 and 1."""
+    """a = tanh(actor(s)), with the critics that train it."""
 
     normalizer: Normalizer
     actor: Actor
     critics: tuple[Critic, ...]
-    risk: Risk | None = None  # which part of the returns the actor was to improve
-    obstacle_distance: ObstacleDistance | None = static(default=None)  # for a risk that adapts
+    risk: Risk | None = None  # the CVaR that the actor maximizes; None is the mean
+    obstacle_distance: ObstacleDistance | None = static(default=None)  # for a risk that depends on it
 
     @property
-    def params(self) -> Any:
+    def params(self) -> tuple[Actor, tuple[Critic, ...]]:
         return self.actor, self.critics
 
-    def with_params(self, weights: Any) -> "DeterministicPolicy":
-        return replace(self, actor=weights[0], critics=weights[1])
+    def with_params(self, params: tuple[Actor, tuple[Critic, ...]]) -> "DeterministicPolicy":
+        return replace(self, actor=params[0], critics=params[1])
 
-    def point(self, observation: Array) -> Array:
-        """Of normalised observations."""
+    def action(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b a"]:
+        """The action for a normalized observation."""
         return jnp.tanh(self.actor(observation))
 
     def start(self) -> None:
         """No memory."""
 
-    def act(self, observation: Array, memory: None = None, image_features: Any = None) -> tuple[Array, None]:
-        return self.point(self.normalizer(observation)), memory
+    def act(
+        self, observation: Float[Array, "*b d"], memory: None = None, image_features: ImageFeatures = None
+    ) -> tuple[Array, None]:
+        return self.action(self.normalizer(observation)), memory
 
-    def return_quantiles(self, observation: Array, action: Array) -> Float[Array, "*b k"] | None:
-        """Quantiles of the returns expected of an action, the lowest first."""
-        if self.critics[0].quantiles is None:
+    def return_quantiles(self, observation: Float[Array, "*b d"], action: Array) -> Float[Array, "*b k"] | None:
+        """Quantiles of an action's return, lowest first; None if the critics are not distributional."""
+        if self.critics[0].embedding is None:
             return None
-        return self.critics[0](self.normalizer(observation), action, tau_midpoints(QUANTILES))
+        return self.critics[0](self.normalizer(observation), action, tau_midpoints(RETURN_QUANTILES))
 
 
 @struct
 class SquashedGaussianPolicy:
-    """A squashed Gaussian; its middle is taken when it does not explore."""
+    """a = tanh(x),  x ~ N(μ(s), σ(s)²),  with the critics that train it; without exploration a = tanh(μ)."""
 
     normalizer: Normalizer
     actor: Actor
     critics: tuple[Critic, ...]
-    log_alpha: Float[Array, ""]  # what a nat of entropy is worth
+    log_alpha: Float[Array, ""]  # log of the entropy temperature
 
     @property
-    def params(self) -> Any:
+    def params(self) -> tuple[Actor, tuple[Critic, ...], Array]:
         return self.actor, self.critics, self.log_alpha
 
-    def with_params(self, weights: Any) -> "SquashedGaussianPolicy":
-        return replace(self, actor=weights[0], critics=weights[1], log_alpha=weights[2])
+    def with_params(self, params: tuple[Actor, tuple[Critic, ...], Array]) -> "SquashedGaussianPolicy":
+        return replace(self, actor=params[0], critics=params[1], log_alpha=params[2])
 
-    def spread(self, observation: Array) -> tuple[Array, Array]:
-        """Of normalised observations, mean and logarithm of the spread before squashing."""
+    def mean_and_log_std(self, observation: Float[Array, "*b d"]) -> tuple[Float[Array, "*b a"], Float[Array, "*b a"]]:
+        """Mean and log standard deviation before squashing, for a normalized observation."""
         mean, log_std = jnp.split(self.actor(observation), 2, -1)
-        return mean, LOW + 0.5 * (HIGH - LOW) * (jnp.tanh(log_std) + 1.0)
+        return mean, LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (jnp.tanh(log_std) + 1.0)
 
     def start(self) -> None:
         """No memory."""
 
-    def act(self, observation: Array, memory: None = None, image_features: Any = None) -> tuple[Array, None]:
-        return jnp.tanh(self.spread(self.normalizer(observation))[0]), memory
+    def act(
+        self, observation: Float[Array, "*b d"], memory: None = None, image_features: ImageFeatures = None
+    ) -> tuple[Array, None]:
+        return jnp.tanh(self.mean_and_log_std(self.normalizer(observation))[0]), memory
 
 
 def sample_squashed_gaussian(
-    mean: Array, log_std: Array, key: PRNGKeyArray
-) -> tuple[Float[Array, "b a"], Float[Array, "b"]]:
-    """Squashed actions, and the logarithm of their density."""
+    mean: Float[Array, "*b a"], log_std: Float[Array, "*b a"], key: PRNGKeyArray
+) -> tuple[Float[Array, "*b a"], Float[Array, "*b"]]:
+    """Squashed actions and the log of their density."""
     noise = jax.random.normal(key, mean.shape)
     raw = mean + jnp.exp(log_std) * noise
     log_prob = -0.5 * noise**2 - log_std - 0.5 * math.log(2.0 * math.pi)
-    # log(1 − tanh²) in the form that does not lose its digits far out.
+    # log(1 − tanh²) in a form that keeps its digits far from zero.
     squash = 2.0 * (math.log(2.0) - raw - jax.nn.softplus(-2.0 * raw))
     return jnp.tanh(raw), jnp.sum(log_prob - squash, -1)

@@ -1,4 +1,4 @@
-"""What a policy's head says about its next action: a choice with chances, or a point with a spread."""
+"""Distributions over actions, one for each kind of action space."""
 
 import math
 from typing import Protocol, Self
@@ -8,26 +8,30 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from ..core.rng import Rng
-from ..core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
+from ..core.spaces import ActionSpace, Box, Discrete
 from ..core.struct import static, struct
 
 LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Distribution(Protocol):
-    """Over the actions of one agent; every method also takes leading batch axes, but for `sample`."""
+    """A distribution over the actions of one agent; all but `sample` also take leading batch axes."""
 
     def sample(self, rng: Rng) -> tuple[Array, Rng]: ...
 
     @property
-    def mode(self) -> Array: ...
+    def mode(self) -> Array:
+        """The action without exploration."""
+        ...
 
     def log_prob(self, action: Array) -> Float[Array, "*b"]: ...
 
     @property
     def entropy(self) -> Float[Array, "*b"]: ...
 
-    def kl(self, other: Self) -> Float[Array, "*b"]: ...
+    def kl(self, other: Self) -> Float[Array, "*b"]:
+        """KL divergence from `other`."""
+        ...
 
 
 @struct
@@ -46,15 +50,16 @@ class Normal:
 
     @property
     def mode(self) -> Float[Array, "*b a"]:
-        """The mean of what is executed, which is the sample clipped to [−1, 1].
+        """The mean of the executed action, which is the sample clipped to [−1, 1].
 
-        A mean beyond the limit, or near it, flies gentler on average than without noise; a policy relies on that.
+        A policy whose mean is near or beyond a bound has learned with executed actions that are gentler on average:
+        the unclipped mean would fly differently.
         """
-        spread = jnp.exp(self.log_std)
-        low, high = (-1.0 - self.mean) / spread, (1.0 - self.mean) / spread
+        std = jnp.exp(self.log_std)
+        low, high = (-1.0 - self.mean) / std, (1.0 - self.mean) / std
         below, above = jax.scipy.stats.norm.cdf(low), jax.scipy.stats.norm.cdf(-high)
         density = jax.scipy.stats.norm.pdf(low) - jax.scipy.stats.norm.pdf(high)
-        return self.mean * (1.0 - below - above) + spread * density + above - below
+        return self.mean * (1.0 - below - above) + std * density + above - below
 
     def log_prob(self, action: Float[Array, "*b a"]) -> Float[Array, "*b"]:
         z = (action - self.mean) * jnp.exp(-self.log_std)
@@ -66,8 +71,8 @@ class Normal:
 
     def kl(self, other: "Normal") -> Float[Array, "*b"]:
         ratio = jnp.exp(2.0 * (self.log_std - other.log_std))
-        apart = ((self.mean - other.mean) * jnp.exp(-other.log_std)) ** 2
-        return 0.5 * jnp.sum(ratio + apart - 1.0 - 2.0 * (self.log_std - other.log_std), -1)
+        difference = ((self.mean - other.mean) * jnp.exp(-other.log_std)) ** 2
+        return 0.5 * jnp.sum(ratio + difference - 1.0 - 2.0 * (self.log_std - other.log_std), -1)
 
 
 @struct
@@ -81,7 +86,7 @@ class Categorical:
         return jax.nn.log_softmax(self.logits)
 
     def sample(self, rng: Rng) -> tuple[Int[Array, ""], Rng]:
-        """By inversion: the first choice whose cumulated probability passes a uniform number."""
+        """By inversion: the first choice whose cumulative probability exceeds a uniform number."""
         uniform, rng = rng.uniform()
         below = jnp.cumsum(jax.nn.softmax(self.logits)) <= uniform
         return jnp.minimum(jnp.sum(below), self.logits.shape[-1] - 1).astype(jnp.int32), rng
@@ -104,7 +109,7 @@ class Categorical:
 
 @struct
 class MultiCategorical:
-    """Several independent choices at once, their logits side by side."""
+    """Several independent choices, their logits side by side."""
 
     logits: Float[Array, "*b n"]
     choices: tuple[int, ...] = static()
@@ -126,33 +131,28 @@ class MultiCategorical:
         return jnp.stack([part.mode for part in self.parts], -1)
 
     def log_prob(self, action: Int[Array, "*b a"]) -> Float[Array, "*b"]:
-        return sum(part.log_prob(action[..., i]) for i, part in enumerate(self.parts))  # pyright: ignore[reportReturnType]
+        return sum((part.log_prob(action[..., i]) for i, part in enumerate(self.parts)), jnp.float32(0.0))
 
     @property
     def entropy(self) -> Float[Array, "*b"]:
-        return sum(part.entropy for part in self.parts)  # pyright: ignore[reportReturnType]
+        return sum((part.entropy for part in self.parts), jnp.float32(0.0))
 
     def kl(self, other: "MultiCategorical") -> Float[Array, "*b"]:
-        return sum(a.kl(b) for a, b in zip(self.parts, other.parts, strict=True))  # pyright: ignore[reportReturnType]
+        return sum((a.kl(b) for a, b in zip(self.parts, other.parts, strict=True)), jnp.float32(0.0))
 
 
 def head_size(space: ActionSpace) -> int:
-    """How many numbers a network must give for a distribution over `space`."""
-    match space:
-        case Box(size):
-            return size
-        case Discrete(choices):
-            return choices
-        case MultiDiscrete(choices):
-            return sum(choices)
+    """Network outputs needed for a distribution over `space`."""
+    return space.size if isinstance(space, Box) else sum(space.components)
+
+
+def std_size(space: ActionSpace) -> int:
+    """Standard deviations of a distribution over `space`: one for each component, none for discrete actions."""
+    return space.size if isinstance(space, Box) else 0
 
 
 def distribution(space: ActionSpace, head: Float[Array, "*b n"], log_std: Float[Array, "s"]) -> Distribution:
-    """What the numbers of a network's head mean for that action space."""
-    match space:
-        case Box():
-            return Normal(head, log_std)
-        case Discrete():
-            return Categorical(head)
-        case MultiDiscrete(choices):
-            return MultiCategorical(head, choices)
+    """The distribution over `space` with those network outputs."""
+    if isinstance(space, Box):
+        return Normal(head, log_std)
+    return Categorical(head) if isinstance(space, Discrete) else MultiCategorical(head, space.components)

@@ -1,4 +1,4 @@
-"""Charts as SVG text: no plotting library, nothing to load, sharp at every size."""
+"""Charts as SVG text, without a plotting library."""
 
 import colorsys
 import math
@@ -11,25 +11,26 @@ import numpy as np
 WIDTH, HEIGHT = 560, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 14, 14, 40
 INK, FAINT, ACCENT, SECOND = "#334155", "#e2e8f0", "#2563eb", "#ea580c"
-SPEEDS = ((0.0, (37, 99, 235)), (0.35, (14, 165, 160)), (0.65, (234, 179, 8)), (1.0, (220, 38, 38)))
-"""The colours of slow to fast."""
-COLORS = (ACCENT, SECOND, "#16a34a", "#9333ea", "#0891b2", "#db2777", "#65a30d", "#475569", "#b45309")
-"""Of the curves in a chart."""
+SPEED_COLORS = ((0.0, (37, 99, 235)), (0.35, (14, 165, 160)), (0.65, (234, 179, 8)), (1.0, (220, 38, 38)))
+"""Color of each fraction of the highest speed."""
+CURVE_COLORS = (ACCENT, SECOND, "#16a34a", "#9333ea", "#0891b2", "#db2777", "#65a30d", "#475569", "#b45309")
+"""Colors of the curves in a chart, in order."""
 
 
-def color_of(share: float) -> tuple[int, int, int]:
-    """Blue for 0, by green and yellow to red for 1."""
-    share = min(max(share, 0.0), 1.0)
-    for (low, a), (high, b) in pairwise(SPEEDS):
-        if share <= high:
-            t = (share - low) / (high - low)
-            return tuple(round(x + t * (y - x)) for x, y in zip(a, b, strict=True))  # pyright: ignore[reportReturnType]
-    return SPEEDS[-1][1]
+def speed_color(fraction: float) -> tuple[int, int, int]:
+    """The color of a fraction of the highest speed: from blue at 0 through green and yellow to red at 1."""
+    fraction = min(max(fraction, 0.0), 1.0)
+    for (low, a), (high, b) in pairwise(SPEED_COLORS):
+        if fraction <= high:
+            t = (fraction - low) / (high - low)
+            red, green, blue = (round(x + t * (y - x)) for x, y in zip(a, b, strict=True))
+            return red, green, blue
+    return SPEED_COLORS[-1][1]
 
 
-def palette(share: float) -> tuple[int, int, int]:
-    """A colour of its own for each of several things, around the wheel and none too bright."""
-    red, green, blue = colorsys.hls_to_rgb(share, 0.42, 0.75)
+def palette(fraction: float) -> tuple[int, int, int]:
+    """The color at that fraction of the hue circle, at medium lightness."""
+    red, green, blue = colorsys.hls_to_rgb(fraction, 0.42, 0.75)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
@@ -42,13 +43,14 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [round(k * step, 10) for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def powers(low: float, high: float) -> list[float]:
-    """Ones, twos and fives of every decade between `low` and `high`."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    return [x for k in decades for x in (1 * 10.0**k, 2 * 10.0**k, 5 * 10.0**k) if low <= x <= high]
+def log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times every power of ten between `low` and `high`."""
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [x for k in exponents for x in (1 * 10.0**k, 2 * 10.0**k, 5 * 10.0**k) if low <= x <= high]
 
 
 def label(value: float) -> str:
+    """The number with three digits, in thousands or millions where it is large."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if abs(value) >= size:
             return f"{value / size:.3g} {unit}"
@@ -56,15 +58,15 @@ def label(value: float) -> str:
 
 
 class Axes:
-    """A frame with ticks, and the map from data to the page."""
+    """The axes of a chart with grid, ticks and names, and the transform from data to SVG coordinates."""
 
     def __init__(
-        self, x: tuple[float, float], y: tuple[float, float], x_name: str, y_name: str, decades: bool = False
+        self, x: tuple[float, float], y: tuple[float, float], x_name: str, y_name: str, log_x: bool = False
     ) -> None:
-        """With `decades`, equal distances along x are equal factors."""
-        self.x_range, self.y_range, self.decades = widened(*x), widened(*y), decades
+        """With `log_x`, the x axis is logarithmic."""
+        self.x_range, self.y_range, self.log_x = nonempty_range(*x), nonempty_range(*y), log_x
         self.parts: list[str] = []
-        for value in powers(*self.x_range) if decades else ticks(*self.x_range):
+        for value in log_ticks(*self.x_range) if log_x else ticks(*self.x_range):
             px = self.px(value)
             self.parts.append(f'<line x1="{px:.1f}" x2="{px:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="grid"/>')
             self.parts.append(f'<text x="{px:.1f}" y="{HEIGHT - BOTTOM + 16}" class="tick mid">{label(value)}</text>')
@@ -79,7 +81,7 @@ class Axes:
 
     def px(self, x: float) -> float:
         low, high = self.x_range
-        if self.decades:
+        if self.log_x:
             low, high, x = math.log(low), math.log(high), math.log(max(x, low))
         return LEFT + (x - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 
@@ -91,11 +93,13 @@ class Axes:
         return svg("".join(self.parts), WIDTH, HEIGHT)
 
 
-def widened(low: float, high: float) -> tuple[float, float]:
+def nonempty_range(low: float, high: float) -> tuple[float, float]:
+    """The range, widened by one if it is empty."""
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
 def svg(body: str, width: float, height: float) -> str:
+    """An SVG element of that size."""
     return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" xmlns="http://www.w3.org/2000/svg">{body}</svg>'
 
 
@@ -105,8 +109,8 @@ STYLE = (
 )
 
 
-def beside(plots: Sequence[str]) -> str:
-    """Several charts in one picture that stands on its own."""
+def side_by_side(plots: Sequence[str]) -> str:
+    """Several charts in one SVG file with its own style."""
     inner = "".join(f'<g transform="translate({k * WIDTH} 0)">{plot}</g>' for k, plot in enumerate(plots))
     sized = inner.replace("<svg viewBox", f'<svg width="{WIDTH}" height="{HEIGHT}" viewBox')
     return svg(STYLE + sized, WIDTH * len(plots), HEIGHT)
@@ -117,26 +121,26 @@ def lines(
     x_name: str,
     y_name: str,
     y_range: tuple[float, float] | None = None,
-    spread: tuple[Sequence[float], Sequence[float | None]] | None = None,
-    decades: bool = False,
+    band: tuple[Sequence[float], Sequence[float | None]] | None = None,
+    log_x: bool = False,
 ) -> str:
-    """Curves over a common axis, by `decades` if they differ by factors; `spread` is a band around the first one."""
+    """Curves over a common x axis, logarithmic with `log_x`; `band` is drawn around the first curve."""
     points = {
         name: [(x, y) for x, y in zip(xs, ys, strict=True) if y is not None and math.isfinite(y)]
         for name, (xs, ys) in series.items()
     }
     everything = [p for curve in points.values() for p in curve] or [(0.0, 0.0), (1.0, 1.0)]
     xs, ys = [p[0] for p in everything], [p[1] for p in everything]
-    factors = decades and 0.0 < min(xs) < max(xs)
-    axes = Axes((min(xs), max(xs)), y_range or (min(ys), max(ys)), x_name, y_name, factors)
+    logarithmic = log_x and 0.0 < min(xs) < max(xs)
+    axes = Axes((min(xs), max(xs)), y_range or (min(ys), max(ys)), x_name, y_name, logarithmic)
     first = next(iter(points.values()))
-    if spread is not None and first:
-        around = {x: s for x, s in zip(*spread, strict=True) if s is not None and math.isfinite(s)}
+    if band is not None and first:
+        around = {x: s for x, s in zip(*band, strict=True) if s is not None and math.isfinite(s)}
         upper = [(x, y + around.get(x, 0.0)) for x, y in first]
         lower = [(x, y - around.get(x, 0.0)) for x, y in reversed(first)]
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in upper + lower)
         axes.parts.append(f'<polygon points="{path}" fill="{ACCENT}" opacity="0.15"/>')
-    for curve, color in zip(points.values(), cycle(COLORS), strict=False):
+    for curve, color in zip(points.values(), cycle(CURVE_COLORS), strict=False):
         path = " ".join(f"{axes.px(x):.1f},{axes.py(y):.1f}" for x, y in curve)
         axes.parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"/>')
     if len(points) > 1:
@@ -145,11 +149,11 @@ def lines(
 
 
 def legend(names: list[str]) -> str:
-    """Which colour is whose, in the lower right corner, where curves that rise leave room."""
+    """Names of the curves, in the lower right corner: rising curves leave it free."""
     wide, tall = 8 * max(map(len, names)) + 34, 16 * len(names) + 8
     left, top = WIDTH - RIGHT - wide - 6, HEIGHT - BOTTOM - tall - 6
     parts = [f'<rect x="{left}" y="{top}" width="{wide}" height="{tall}" rx="4" fill="#fff" opacity="0.8"/>']
-    for k, (name, color) in enumerate(zip(names, cycle(COLORS), strict=False)):
+    for k, (name, color) in enumerate(zip(names, cycle(CURVE_COLORS), strict=False)):
         y = top + 16 * k + 12
         parts.append(f'<line x1="{left + 6}" x2="{left + 22}" y1="{y}" y2="{y}" stroke="{color}" stroke-width="3"/>')
         parts.append(f'<text x="{left + 28}" y="{y + 4}" class="tick">{escape(name)}</text>')
@@ -157,13 +161,12 @@ def legend(names: list[str]) -> str:
 
 
 def histogram(values: np.ndarray, x_name: str, y_name: str, bins: int = 30) -> str:
-    """How often which value came up."""
+    """The distribution of the finite values, with their mean."""
     values = values[np.isfinite(values)]
     if not values.size:
-        return svg('<text x="20" y="40" class="name">no episode gave this figure</text>', WIDTH, 80)
-    low, high = np.quantile(values, [0.0, 0.995])
-    counts, edges = np.histogram(values, bins, range=widened(float(low), float(high)))
-    axes = Axes((edges[0], edges[-1]), (0.0, float(counts.max())), x_name, y_name)
+        return svg('<text x="20" y="40" class="name">no episode has a value</text>', WIDTH, 80)
+    counts, edges = np.histogram(values, bin_edges(values, bins))
+    axes = Axes((edges[0], edges[-1]), (0.0, 1.15 * float(counts.max())), x_name, y_name)
     for count, a, b in zip(counts, edges, edges[1:], strict=False):
         x, y = axes.px(a), axes.py(float(count))
         axes.parts.append(
@@ -179,28 +182,43 @@ def histogram(values: np.ndarray, x_name: str, y_name: str, bins: int = 30) -> s
     return axes.svg()
 
 
-def shares(parts: dict[str, float]) -> str:
-    """One bar, divided."""
+def bin_edges(values: np.ndarray, bins: int) -> np.ndarray:
+    """Edges of about `bins` equal bins without the highest outliers.
+
+    Values on a grid, such as times in control periods, get bins of whole grid steps: other bins would show a comb.
+    """
+    low, high = nonempty_range(*(float(x) for x in np.quantile(values, [0.0, 0.995])))
+    gaps = np.diff(np.unique(np.round(values.astype(float), 4)))
+    step = float(gaps.min()) if gaps.size else 0.0
+    if step and np.allclose(gaps / step, np.round(gaps / step), atol=0.05) and (high - low) / step < 10 * bins:
+        points = math.ceil((high - low) / step - 0.05) + 1
+        per_bin = math.ceil(points / bins)
+        return low + step * (per_bin * np.arange(math.ceil(points / per_bin) + 1) - 0.5)
+    return np.linspace(low, high, bins + 1)
+
+
+def stacked_bar(parts: dict[str, float]) -> str:
+    """One bar divided into fractions, with a legend."""
     colors = (ACCENT, "#14b8a6", "#eab308", SECOND, "#9333ea")
     body, x = [], 0.0
-    for share, color in zip(parts.values(), colors, strict=False):
-        width = max(share, 0.0) * WIDTH
+    for fraction, color in zip(parts.values(), colors, strict=False):
+        width = max(fraction, 0.0) * WIDTH
         body.append(f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="34" fill="{color}"/>')
         x += width
-    for i, ((name, share), color) in enumerate(zip(parts.items(), colors, strict=False)):
+    for i, ((name, fraction), color) in enumerate(zip(parts.items(), colors, strict=False)):
         left = 140 * i
         body.append(f'<rect x="{left}" y="46" width="11" height="11" fill="{color}"/>')
-        body.append(f'<text x="{left + 16}" y="56" class="tick">{escape(name)} {100 * share:.1f} %</text>')
+        body.append(f'<text x="{left + 16}" y="56" class="tick">{escape(name)} {100 * fraction:.1f} %</text>')
     return svg("".join(body), WIDTH, 64)
 
 
-def track(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: float) -> str:
-    """Gates and flown paths seen from above, each path coloured by its speed."""
+def track_map(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: float) -> str:
+    """Gates and flown paths from above, each path colored by its speed."""
     points = np.concatenate([gates[:, :2], *[p[:, :2] for p, _ in paths]])
-    (x0, y0), (x1, y1) = points.min(axis=0) - 1.5, points.max(axis=0) + 1.5
+    (x0, y0), (x1, y1) = points.min(axis=0) - 2.2, points.max(axis=0) + 2.2
     scale = 760 / max(x1 - x0, 1e-6)
     width, height = 760.0, (y1 - y0) * scale
-    fastest = max((float(np.max(speed)) for _, speed in paths), default=1.0)
+    fastest = max((float(np.max(speed)) for _, speed in paths), default=0.0) or 1.0
 
     def at(x: float, y: float) -> str:
         return f"{(x - x0) * scale:.1f},{(y1 - y) * scale:.1f}"
@@ -209,7 +227,7 @@ def track(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: 
     for path, speed in paths:
         step = 3
         for i in range(0, len(path) - step, step):
-            red, green, blue = color_of(float(speed[i]) / fastest)
+            red, green, blue = speed_color(float(speed[i]) / fastest)
             body.append(
                 f'<polyline points="{at(*path[i, :2])} {at(*path[i + step, :2])}" '
                 f'stroke="rgb({red},{green},{blue})" stroke-width="1.6" stroke-opacity="0.75"/>'
@@ -218,10 +236,17 @@ def track(gates: np.ndarray, paths: list[tuple[np.ndarray, np.ndarray]], outer: 
         dx, dy = -sin * outer / 2, cos * outer / 2
         body.append(f'<polyline points="{at(x - dx, y - dy)} {at(x + dx, y + dy)}" stroke="{INK}" stroke-width="5"/>')
         body.append(f'<polyline points="{at(x, y)} {at(x + cos, y + sin)}" stroke="{INK}" stroke-width="2"/>')
-        tx, ty = at(x + dx * 1.35 - cos * 0.3, y + dy * 1.35 - sin * 0.3).split(",")
-        body.append(f'<text x="{tx}" y="{ty}" class="name mid">{number} ({z:.1f} m)</text>')
+        tip = " ".join(at(x + a * cos - b * sin, y + a * sin + b * cos) for a, b in ((1.2, 0), (0.8, 0.2), (0.8, -0.2)))
+        body.append(f'<polygon points="{tip}" fill="{INK}"/>')
+        # To the left of the gate, with a white outline over the paths.
+        tx, ty = at(x - sin * (outer / 2 + 0.55), y + cos * (outer / 2 + 0.55)).split(",")
+        side = "end" if sin > 0.5 else "" if sin < -0.5 else "mid"
+        body.append(
+            f'<text x="{tx}" y="{ty}" dy="4" class="name {side}" paint-order="stroke" stroke="#fff" stroke-width="4">'
+            f"{number} ({z:.1f} m)</text>"
+        )
     for i in range(60):
-        red, green, blue = color_of(i / 59)
+        red, green, blue = speed_color(i / 59)
         body.append(
             f'<rect x="{10 + 2 * i}" y="{height - 18:.1f}" width="2.2" height="8" fill="rgb({red},{green},{blue})"/>'
         )

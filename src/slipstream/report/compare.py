@@ -162,8 +162,8 @@ def curves_of(runs: dict[str, list[Run]]) -> list[str]:
         clock[name] = ([(mean([one.get("seconds") for one in row]) or 0.0) / 60.0 for row in rows], success)
     text = "share of agents that succeed"
     return [
-        charts.lines(steps, "million steps of one agent", text, (0.0, 1.0), decades=True),
-        charts.lines(clock, "minutes", text, (0.0, 1.0), decades=True),
+        charts.lines(steps, "million steps of one agent", text, (0.0, 1.0), log_x=True),
+        charts.lines(clock, "minutes", text, (0.0, 1.0), log_x=True),
     ]
 
 

@@ -92,7 +92,7 @@ def page(run: Run) -> str:
             "success_curve": curve(metrics, million, "success", "share of episodes that succeed", (0.0, 1.0)),
             "reward_curve": curve(metrics, million, "step_reward", "reward a step"),
             "speed_curve": curve(metrics, million, "steps_per_second", "steps a second", skip=2),
-            "share": charts.shares(profile["share"]) if profile and profile["share"] else "",
+            "share": charts.stacked_bar(profile["share"]) if profile and profile["share"] else "",
         }.items()
     }
     return environment.from_string(TEMPLATE).render(

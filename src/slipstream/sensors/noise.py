@@ -1,10 +1,13 @@
-"""Gaussian noise on what instruments measure."""
+"""Gaussian measurement noise."""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..core.geometry import Vec3
 from ..core.rng import Rng
-from ..dynamics.quadrotor import QuadrotorState
+
+if TYPE_CHECKING:
+    from ..dynamics.quadrotor import QuadrotorState
 
 
 def noise_vector(rng: Rng, std: float) -> tuple[Vec3, Rng]:
@@ -18,22 +21,22 @@ def noise_vector(rng: Rng, std: float) -> tuple[Vec3, Rng]:
 
 @dataclass(frozen=True)
 class SensorNoise:
-    """Standard deviations of what a quadrotor measures of its own state."""
+    """Standard deviations of the noise in a quadrotor's measurement of its own state."""
 
     position: float = 0.0
-    """m"""
+    """m, along each axis"""
     velocity: float = 0.0
-    """m/s"""
+    """m/s, along each axis"""
     attitude: float = 0.0
-    """rad"""
+    """rad, about each axis"""
     body_rates: float = 0.0
-    """rad/s"""
+    """rad/s, about each axis"""
 
     def __post_init__(self) -> None:
         if min(self.position, self.velocity, self.attitude, self.body_rates) < 0.0:
             raise ValueError("sensor noise must not be negative")
 
-    def measure(self, state: QuadrotorState, rng: Rng) -> QuadrotorState:
+    def measure(self, state: "QuadrotorState", rng: Rng) -> "QuadrotorState":
         """The state as noisy instruments show it."""
         if self.position:
             noise, rng = noise_vector(rng, self.position)

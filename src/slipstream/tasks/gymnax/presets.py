@@ -1,4 +1,4 @@
-"""How gymnax's classic control is trained."""
+"""Presets of classic control in gymnax."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,6 @@
-"""What a report says of tasks that are numbers only: how scores spread, and what was seen in an episode."""
+"""The page of a gymnax environment: how returns spread, and the observations of one episode."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -10,26 +9,27 @@ from ...evaluate.episode import Episode
 from ...report import charts
 from ...report.default import film, hardness, landmarks, map_canvas
 from ...report.text import ReportText, Section
+from .task import Gymnax
 
 __all__ = ["film", "hardness", "landmarks", "map_canvas", "sections", "text"]
 
 
-def text(task: Any) -> ReportText:
+def text(task: Gymnax) -> ReportText:
     return ReportText(
         task=task.description,
         attempts="episodes",
         success=f"reach a return of {task.success_return:g}",
-        film="What the agent observed and earned in one episode, over time.",
+        film="Observations and rewards of one episode, over time.",
         tiles={"return_mean": ("{:.1f}", "mean return"), "return_lowest": ("{:.1f}", "lowest return")},
     )
 
 
-def sections(task: Any, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
+def sections(task: Gymnax, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
     shown = [Markup(charts.histogram(metrics.get("episode_return", np.zeros(0)), "return", "episodes"))]
     if episodes:
-        seen = episodes[0].trajectory["observation"]
+        rows = episodes[0].trajectory["observation"]
         curves: dict[str, tuple[Sequence[float], Sequence[float | None]]] = {
-            f"number {k + 1}": (range(len(seen)), list(map(float, seen[:, k]))) for k in range(min(seen.shape[1], 8))
+            f"feature {k + 1}": (range(len(rows)), list(map(float, rows[:, k]))) for k in range(min(rows.shape[1], 8))
         }
-        shown.append(Markup(charts.lines(curves, "step", "observed")))
-    return [Section("Episodes", shown, "How returns spread; and what the agent observed in one episode.")]
+        shown.append(Markup(charts.lines(curves, "step", "observation")))
+    return [Section("Episodes", shown, "The distribution of returns, and the observations of one episode.")]

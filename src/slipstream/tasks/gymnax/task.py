@@ -1,4 +1,4 @@
-"""Environments of gymnax as tasks: pure functions of one world, with ends told apart and restarts left to us."""
+"""Environments of gymnax as tasks: termination and truncation are told apart, and restarts are left to `advance`."""
 
 import math
 from collections.abc import Mapping
@@ -13,36 +13,39 @@ from jaxtyping import Array, Bool, Float
 
 from ...core.errors import suggest
 from ...core.rng import Rng
-from ...core.spaces import ActionSpace, Box, Discrete
+from ...core.spaces import Box, Discrete
 from ...core.struct import struct
 from ...core.task import Spec, State, Task
 
 
 @struct
 class GymnaxBody:
-    """Where one of gymnax's environments stands, and what its last step gave."""
+    """The state of a gymnax environment, and what its last step returned."""
 
-    inner: Any
-    seen: Float[Array, "features"]
+    env_state: Any  # a pytree of gymnax
+    observation: Float[Array, "features"]
     reward: Float[Array, ""]
-    over: Bool[Array, ""]
+    done: Bool[Array, ""]
 
 
-GymnaxState = State[None, GymnaxBody, Array]
+GymnaxState = State[None, GymnaxBody, Float[Array, ""]]
+"""`progress` is the return of the episode so far."""
 
 
 @dataclass(frozen=True)
 class Gymnax(Task[GymnaxState]):
-    """One of gymnax's environments by name, for every learner that can act in it."""
+    """An environment of gymnax by its name."""
 
     report: ClassVar[str] = "slipstream.tasks.gymnax.report"
 
     environment: str = "CartPole-v1"
+    """name that gymnax has registered"""
     success_return: float = 1e9
     """return from which on an episode counts as a success"""
 
     @cached_property
     def _made(self) -> tuple[Any, Any]:
+        """The environment and its parameters. Untyped: gymnax is an optional dependency without types."""
         try:
             import gymnax  # pyright: ignore[reportMissingImports]
         except ImportError as error:
@@ -56,53 +59,49 @@ class Gymnax(Task[GymnaxState]):
         return f"{self.environment} of gymnax"
 
     @cached_property
-    def limit(self) -> int:
-        """Steps after which an episode is cut off."""
+    def max_steps(self) -> int:
+        """Steps after which an episode is truncated."""
         return int(self._made[1].max_steps_in_episode)
 
     @cached_property
     def params(self) -> Any:
-        """The environment's own, but for its clock: it counts a cut-off as an end, which it is not."""
+        """The environment's own parameters without its step limit, which gymnax would report as a termination."""
         return self._made[1].replace(max_steps_in_episode=2**30)
 
     @cached_property
     def spec(self) -> Spec:
         env, params = self._made
-        seen = env.observation_space(params).shape
-        return Spec(math.prod(seen), self.action, 1.0)
-
-    @cached_property
-    def action(self) -> ActionSpace:
-        env, params = self._made
         space = env.action_space(params)
-        return Discrete(int(space.n)) if hasattr(space, "n") else Box(math.prod(space.shape))
+        action = Discrete(int(space.n)) if hasattr(space, "n") else Box(math.prod(space.shape))
+        return Spec(math.prod(env.observation_space(params).shape), action, 1.0)
 
     def reset(self, rng: Rng) -> GymnaxState:
         word, rng = rng.bits()
-        seen, inner = self._made[0].reset_env(jax.random.key(word), self.params)
-        inner = jax.tree.map(jnp.asarray, inner)
+        observation, env_state = self._made[0].reset_env(jax.random.key(word), self.params)
+        env_state = jax.tree.map(jnp.asarray, env_state)
         zero, no = jnp.float32(0.0), jnp.bool_(False)
-        return State(None, GymnaxBody(inner, jnp.ravel(seen), zero, no), zero, rng, jnp.int32(0), zero, no, no)
+        body = GymnaxBody(env_state, jnp.ravel(observation), zero, no)
+        return State(None, body, zero, rng, jnp.int32(0), zero, no, no)
 
-    def step(self, state: GymnaxState, action: Any) -> GymnaxState:
-        state, told = self.command(state, action)
-        return self.judge(state, self.move(state, told))
+    def step(self, state: GymnaxState, action: Array) -> GymnaxState:
+        state, command = self.command(state, action)
+        return self.judge(state, self.move(state, command))
 
-    def command(self, state: GymnaxState, action: Any) -> tuple[GymnaxState, Any]:
-        """The action as the environment takes it."""
-        if isinstance(self.action, Box):
+    def command(self, state: GymnaxState, action: Array) -> tuple[GymnaxState, Array]:
+        """The action in the environment's own range."""
+        if isinstance(self.spec.action, Box):
             space = self._made[0].action_space(self.params)
             action = space.low + 0.5 * (jnp.clip(action, -1.0, 1.0) + 1.0) * (space.high - space.low)
         return state, action
 
-    def move(self, state: GymnaxState, command: Any) -> GymnaxBody:
-        """One step of the environment itself; what is seen and earned comes with it, and from nowhere else."""
+    def move(self, state: GymnaxState, command: Array) -> GymnaxBody:
+        """One step of the environment, with the observation and the reward that it returns."""
         word, _ = state.rng.bits()
-        inner = state.body.inner
-        seen, after, reward, over, _ = self._made[0].step_env(jax.random.key(word), inner, command, self.params)
-        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, inner)
+        before = state.body.env_state
+        observation, after, reward, done, _ = self._made[0].step_env(jax.random.key(word), before, command, self.params)
+        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, before)
         reward = jnp.asarray(reward, jnp.float32).reshape(())
-        return GymnaxBody(after, jnp.ravel(seen), reward, jnp.asarray(over, jnp.bool_).reshape(()))
+        return GymnaxBody(after, jnp.ravel(observation), reward, jnp.asarray(done, jnp.bool_).reshape(()))
 
     def judge(self, state: GymnaxState, body: GymnaxBody) -> GymnaxState:
         step = state.step + 1
@@ -113,12 +112,12 @@ class Gymnax(Task[GymnaxState]):
             rng=state.rng.bits()[1],
             step=step,
             reward=body.reward,
-            terminated=body.over,
-            truncated=(step >= self.limit) & ~body.over,
+            terminated=body.done,
+            truncated=(step >= self.max_steps) & ~body.done,
         )
 
     def observe(self, state: GymnaxState) -> Float[Array, "features"]:
-        return jnp.asarray(state.body.seen, jnp.float32)
+        return jnp.asarray(state.body.observation, jnp.float32)
 
     def episode_metrics(self, state: GymnaxState) -> dict[str, Float[Array, ""]]:
         return {

@@ -1,7 +1,7 @@
-"""Who gives way: the rules of the road at sea, as far as they say when to turn right.
+"""COLREGs, the rules of the road at sea, as far as they say when to turn right.
 
-Two vessels under way meet head on, or one crosses from the other's right. In both cases the one that must give way
-turns right, until its own course leads past the other at a distance.
+Two vessels under way meet head on, or one crosses from the other's right. In both cases the give-way vessel turns right
+until its own course leads past the other at a distance.
 """
 
 import math
@@ -12,55 +12,58 @@ import jax.numpy as jnp
 from ...core.geometry import Flag, Scalar, Vec2, angle_of
 from .state import Obstacle
 
-AHEAD, ASIDE = 17.0, 4.5
-"""The zone of a vessel in which another meets it head on: metres ahead, and to either side."""
+HEAD_ON_LENGTH, HEAD_ON_WIDTH = 17.0, 4.5
+"""Zone of a vessel in which another meets it head on: meters ahead, and to either side."""
 CROSSING = (-9.0, 12.0, 17.0)
-"""The zone in which a vessel on its left gives way to it: from and to along its course, and how far to the left."""
-BOW = 7.0 / 12.0
-"""Ahead of the other, only vessels at least so far to its left, for each metre ahead, are in that zone."""
-SLOW = 0.5
-"""Below this speed a vessel is not under way."""
+"""Zone in which a vessel on the left gives way: from and to along the course, and how far to the left, m."""
+CROSSING_SLOPE = 7.0 / 12.0
+"""Ahead of the other vessel, the crossing zone starts this far to its left for each meter ahead."""
+MIN_SPEED = 0.5
+"""Speed from which on a vessel is under way, m/s."""
 MARGIN = 1.0
-FAR = 1e9
+"""Meters added to the other vessel's radius."""
+NEVER = 1e9
 
 
-def situation(course: Vec2, thing: Obstacle) -> Flag:
-    """Whether a vessel of that course must give way to another one."""
-    own, other = course.dot(course), thing.course.dot(thing.course)
-    ahead = thing.course * jax.lax.rsqrt(jnp.maximum(other, 1e-6))
-    # Where the vessel is, as the other one sees it: along its course, and to its left.
-    x, y = -thing.gap.dot(ahead), thing.gap.cross(ahead)
-    scale = jax.lax.rsqrt(jnp.maximum(own, 1e-6))
-    cos, sin = course.dot(ahead) * scale, ahead.cross(course) * scale
+def must_give_way(velocity: Vec2, other: Obstacle) -> Flag:
+    """Whether a vessel with that velocity is the give-way vessel towards another one."""
+    own_square, other_square = velocity.dot(velocity), other.velocity.dot(other.velocity)
+    ahead = other.velocity * jax.lax.rsqrt(jnp.maximum(other_square, 1e-6))
+    # The own position in the other's frame: along its course, and to its left.
+    x, y = -other.offset.dot(ahead), other.offset.cross(ahead)
+    scale = jax.lax.rsqrt(jnp.maximum(own_square, 1e-6))
+    cos, sin = velocity.dot(ahead) * scale, ahead.cross(velocity) * scale
     half = math.sqrt(0.5)
-    head_on = (x > 0.0) & (x < AHEAD) & (jnp.abs(y) < ASIDE) & (cos < -half)
+    head_on = (x > 0.0) & (x < HEAD_ON_LENGTH) & (jnp.abs(y) < HEAD_ON_WIDTH) & (cos < -half)
     back, front, left = CROSSING
-    inside = (x > back) & (x < front) & (y > 0.0) & (y < left) & (y > BOW * x)
+    inside = (x > back) & (x < front) & (y > 0.0) & (y < left) & (y > CROSSING_SLOPE * x)
     crossing = inside & (jnp.abs(cos) < half) & (sin < 0.0)
-    return thing.there & (own >= SLOW**2) & (other >= SLOW**2) & (head_on | crossing)
+    under_way = (own_square >= MIN_SPEED**2) & (other_square >= MIN_SPEED**2)
+    return other.exists & under_way & (head_on | crossing)
 
 
-def duty(course: Vec2, radius: float, things: list[Obstacle]) -> Scalar:
-    """How far to the right a vessel must turn for the nearest of the others that ask for it, in radians; 0 for none.
+def required_turn(velocity: Vec2, radius: float, others: list[Obstacle]) -> Scalar:
+    """The turn to the right that the nearest vessel with right of way requires, rad; 0 if there is none.
 
-    So far that its course is a tangent, on the right, of the other's circle and a margin, and its own circle fits
-    beside. Cosines are compared, since an arc costs more than all the rest.
+    After it the course is a tangent, on the right, of the other's circle with a margin, and the own circle fits beside.
+    Cosines are compared, since an arc cosine costs more than all the rest.
     """
-    asked: list[tuple[Scalar, Scalar]] = []
-    for thing in things:
-        away = jnp.maximum(thing.gap.dot(thing.gap), 1e-6)
-        sin = jnp.minimum((thing.radius + MARGIN) * jax.lax.rsqrt(away), 1.0)
+    turns: list[tuple[Scalar, Scalar]] = []
+    for other in others:
+        square = jnp.maximum(other.offset.dot(other.offset), 1e-6)
+        sin = jnp.minimum((other.radius + MARGIN) * jax.lax.rsqrt(square), 1.0)
         cos = jnp.sqrt(1.0 - sin * sin)
-        tangent = thing.gap.rotated(-sin, cos) * cos + thing.gap.rotated(-cos, -sin) * (radius * jax.lax.rsqrt(away))
+        beside = other.offset.rotated(-cos, -sin) * (radius * jax.lax.rsqrt(square))
+        tangent = other.offset.rotated(-sin, cos) * cos + beside
         edge = tangent * jax.lax.rsqrt(jnp.maximum(tangent.dot(tangent), 1e-6))
-        must = situation(course, thing) & (edge.cross(course) > 0.0)
-        cosine = edge.dot(course) * jax.lax.rsqrt(jnp.maximum(course.dot(course), 1e-6))
-        asked.append((jnp.where(must, away, FAR), cosine))
-    asked = jax.lax.optimization_barrier(asked)
-    nearest = jnp.full(jnp.shape(course.x), FAR)
-    for away, _ in asked:
-        nearest = jnp.minimum(nearest, away)
-    cosine = jnp.ones(jnp.shape(course.x))
-    for away, this in asked:
-        cosine = jnp.where((away == nearest) & (away < FAR), this, cosine)
-    return jnp.where(nearest < FAR, angle_of(jnp.clip(cosine, -1.0, 1.0)), 0.0)
+        must = must_give_way(velocity, other) & (edge.cross(velocity) > 0.0)
+        cosine = edge.dot(velocity) * jax.lax.rsqrt(jnp.maximum(velocity.dot(velocity), 1e-6))
+        turns.append((jnp.where(must, square, NEVER), cosine))
+    turns = jax.lax.optimization_barrier(turns)
+    nearest = jnp.full(jnp.shape(velocity.x), NEVER)
+    for square, _ in turns:
+        nearest = jnp.minimum(nearest, square)
+    cosine = jnp.ones(jnp.shape(velocity.x))
+    for square, this in turns:
+        cosine = jnp.where((square == nearest) & (square < NEVER), this, cosine)
+    return jnp.where(nearest < NEVER, angle_of(jnp.clip(cosine, -1.0, 1.0)), 0.0)

@@ -1,4 +1,4 @@
-"""How vessels are trained, and which agents are compared."""
+"""Presets of marine navigation, and which agents are compared."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,6 +12,7 @@ from ...learn.iqn import Iqn
 from ...learn.pqn import Pqn
 from ...learn.rainbow import Rainbow
 from ...learn.sac import Sac
+from .settings import Curriculum, MarineReward
 from .task import Marine
 
 ORDER = 2
@@ -23,20 +24,43 @@ PUBLISHED: dict[str, Any] = {
     "target_update_interval": 2_500, "max_grad_norm": 0.5, "layer_norm": False, "normalize_observations": False,
     "epsilon_start": 0.6, "epsilon_end": 0.05, "exploration_fraction": 0.25,
 }  # fmt: skip
-"""What the marine agents were published with: one small batch for every fourth step, and a target copied now and then.
-It wastes a simulator that steps thousands of vessels in the time of one batch."""
+"""Hyperparameters of the published marine agents: one small batch for every fourth step, and hard target updates. They
+leave a simulator idle that steps thousands of vessels in the time of one batch."""
 
 icra = Marine(
-    vessels=7, buoys=8, vehicle="dot", space="discrete", slots=10, reach=15.0, noise=0.0, rules=False, size=50.0,
-    distance=40.0, first_distance=30.0, apart=5.0, time_limit=180.0, vortices=8, step_reward=-1.0, hit_reward=-50.0,
-    goal_reward=100.0,
-)  # fmt: skip
+    vessels=7,
+    buoys=8,
+    vehicle="point",
+    action_space="discrete",
+    max_obstacles=10,
+    sensor_range=15.0,
+    sensor_noise=0.0,
+    colregs=False,
+    arena_size=50.0,
+    min_goal_distance=40.0,
+    min_separation=5.0,
+    vortices=8,
+    time_limit=180.0,
+    reward=MarineReward(step=-1.0, collision=-50.0, goal=100.0),
+    curriculum=Curriculum(distance=30.0),
+)
 iros = Marine(
-    vessels=1, buoys=8, vehicle="dot", space="discrete", sensing="sonar", reach=10.0, rules=False,
-    size=50.0, distance=30.0, first_distance=20.0, buoy_radius=(1.0, 3.0), vortices=6, control_dt=1.0,
-    step_reward=-1.0, hit_reward=-50.0, goal_reward=100.0,
-)  # fmt: skip
-discrete = Marine(space="discrete")
+    vessels=1,
+    buoys=8,
+    vehicle="point",
+    action_space="discrete",
+    sensing="sonar",
+    sensor_range=10.0,
+    colregs=False,
+    arena_size=50.0,
+    min_goal_distance=30.0,
+    buoy_radius=(1.0, 3.0),
+    vortices=6,
+    control_dt=1.0,
+    reward=MarineReward(step=-1.0, collision=-50.0, goal=100.0),
+    curriculum=Curriculum(distance=20.0),
+)
+discrete = Marine(action_space="discrete")
 marine = Experiment(
     task=Marine(),
     # A smaller Huber delta than the others', and caution near obstacles instead: decision 0011.
@@ -65,4 +89,4 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
 COMPARISONS: dict[str, tuple[str, ...]] = {
     "marine": ("marine", *(f"marine-{name}" for name in ("sac", "td3", "ddpg", "iqn", "rainbow", "dqn", "pqn"))),
 }
-"""Presets whose agents sail the same worlds."""
+"""Presets that are compared on the same worlds."""

@@ -1,99 +1,161 @@
-"""Where vessels start and where they go, where buoys float and where the water whirls."""
+"""How a world starts: vessels with their goals, buoys and vortices, placed by rejection sampling."""
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Integer
 
 from ...core.geometry import Scalar, Vec2
 from ...core.rng import Rng
-from ...dynamics.vessel import CORE, Vortices
-from .state import NOWHERE
+from ...core.task import State
+from ...dynamics.vessel import CORE_RADIUS, VesselState, Vortices
+from .state import FAR_AWAY, MarineState, MarineWorld, VesselProgress
 
-TRIES = 128
+if TYPE_CHECKING:
+    from .task import Marine
+
+CANDIDATES = 128
+T = TypeVar("T")
 
 
-def drawn(rng: Rng, low: float, high: float, tries: int = TRIES) -> tuple[Vec2, Rng]:
-    """So many places in a square."""
+def reset(task: "Marine", rng: Rng) -> MarineState:
+    """A world at its start. In training its size depends on the stage of the curriculum."""
+    easiest = task.curriculum
+    stage = task.stage if task.training else 1.0
+    distance = easiest.distance + (task.min_goal_distance - easiest.distance) * stage
+    starts, goals, rng = place_vessels(rng, task.vessels, task.arena_size, distance, task.min_separation)
+    vessels, rng = draw_count(task, rng, easiest.vessels, task.vessels, stage)
+    buoy_count, rng = draw_count(task, rng, easiest.buoys, task.buoys, stage)
+    separation = task.min_separation + task.buoy_radius[1]
+    buoys, radii, rng = place_buoys(
+        rng, task.buoys, buoy_count, task.arena_size, task.buoy_radius, starts + goals, separation
+    )
+    vortices = None
+    if task.vortices:
+        vortices, rng = place_vortices(rng, task.vortices, task.arena_size, task.vortex_speed, starts + goals)
+    yaws = []
+    for _ in range(task.vessels):
+        yaw, rng = rng.uniform(-math.pi, math.pi)
+        yaws.append(yaw)
+    start, goal = stack_vessels(starts), stack_vessels(goals)
+    yaw = stack_vessels(yaws)
+    boat = VesselState.at(start, yaw)
+    zero, no = 0.0 * yaw, jnp.asarray(yaw > 10.0)
+    absent = stack_vessels([jnp.asarray(k >= vessels) for k in range(task.vessels)])
+    progress = VesselProgress((goal - start).norm(), no, no, zero, zero, zero, zero, Vec2(zero, zero), zero)
+    # A vessel that is absent has ended before it began: no vessel sees it and nothing is learned from it.
+    return State(MarineWorld(goal, buoys, radii, vortices), boat, progress, rng, jnp.int32(0), zero, absent, no)
 
-    def one(branch: Any) -> tuple[Scalar, Scalar]:
+
+def draw_count(task: "Marine", rng: Rng, first: int, last: int, stage: Scalar) -> tuple[Scalar, Rng]:
+    """How many vessels or buoys a world has: in training half of the time the most at this stage, else fewer."""
+    if not task.training or first >= last:
+        return jnp.float32(last), rng
+    most = first + (last - first) * stage
+    unit, rng = rng.uniform()
+    fewer = first + jnp.maximum(2.0 * unit - 1.0, 0.0) * (most - first)
+    return jnp.round(jnp.where(unit < 0.5, most, fewer)), rng
+
+
+def stack_vessels(parts: list[T]) -> T:
+    """One tree of all vessels' values: with an axis of vessels if there are several."""
+    return parts[0] if len(parts) == 1 else jax.tree.map(lambda *x: jnp.stack(x), *parts)
+
+
+def candidates(rng: Rng, low: float, high: float, count: int = CANDIDATES) -> tuple[Vec2, Rng]:
+    """Uniform positions in a square, with an axis of candidates."""
+
+    def draw(branch: Integer[Array, ""]) -> tuple[Scalar, Scalar]:
         own = rng.fork(branch)
         x, own = own.uniform(low, high)
         y, _ = own.uniform(low, high)
         return x, y
 
-    x, y = jax.vmap(one)(jnp.arange(tries, dtype=jnp.uint32))
+    x, y = jax.vmap(draw)(jnp.arange(count, dtype=jnp.uint32))
     return Vec2(x, y), rng.bits()[1]
 
 
-def first(margin: Float[Array, "tries"], *values: Any) -> list[Scalar]:
-    """The values of the first try whose margin is not negative; if there is none, of the one that misses least."""
-    tries = jnp.arange(margin.shape[0])
-    order = jnp.where(margin >= 0.0, (margin.shape[0] - tries).astype(jnp.float32), margin)
+def first_feasible(margin: Float[Array, "candidates"], tree: T) -> T:
+    """The first candidate of a tree whose margin is not negative; if there is none, the one with the largest margin."""
+    index = jnp.arange(margin.shape[0])
+    order = jnp.where(margin >= 0.0, (margin.shape[0] - index).astype(jnp.float32), margin)
     # Not by `argmax`, whose two results in one loop XLA's CPU compiler cannot always build.
-    best = jnp.min(jnp.where(order == jnp.max(order), tries, margin.shape[0] - 1))
-    return [value[best] for value in values]
+    best = jnp.min(jnp.where(order == jnp.max(order), index, margin.shape[0] - 1))
+    return jax.tree.map(lambda part: part[best], tree)
 
 
-def clear(places: Vec2, others: list[Vec2], apart: Scalar) -> Float[Array, "tries"]:
-    """By how much each place is farther than `apart` from the nearest of the others."""
-    margin = jnp.full(places.x.shape, jnp.inf)
+def clearance(places: Vec2, others: list[Vec2], separation: Scalar) -> Float[Array, "candidates"]:
+    """By how much each candidate's distance from the nearest of the others exceeds `separation`."""
+    margin = jnp.full(jnp.shape(places.x), jnp.inf)
     for other in others:
-        margin = jnp.minimum(margin, (places - other).norm() - apart)
+        margin = jnp.minimum(margin, (places - other).norm() - separation)
     return margin
 
 
-def journeys(rng: Rng, count: int, size: float, distance: Scalar, apart: float) -> tuple[list[Vec2], list[Vec2], Rng]:
-    """Starts and goals of vessels: each far enough from the other, and from those of the other vessels."""
+def place_vessels(
+    rng: Rng, count: int, arena_size: float, distance: Scalar, separation: float
+) -> tuple[list[Vec2], list[Vec2], Rng]:
+    """Starts and goals: each goal at least `distance` from its start, starts and goals apart from each other."""
     starts: list[Vec2] = []
     goals: list[Vec2] = []
     for _ in range(count):
-        start, rng = drawn(rng, 2.0, size - 2.0)
-        goal, rng = drawn(rng, 2.0, size - 2.0)
-        margin = jnp.minimum((goal - start).norm() - distance, clear(start, starts, apart))
-        margin = jnp.minimum(margin, clear(goal, goals, apart))
-        x, y, gx, gy = first(margin, start.x, start.y, goal.x, goal.y)
-        starts.append(Vec2(x, y))
-        goals.append(Vec2(gx, gy))
+        start, rng = candidates(rng, 2.0, arena_size - 2.0)
+        goal, rng = candidates(rng, 2.0, arena_size - 2.0)
+        margin = jnp.minimum((goal - start).norm() - distance, clearance(start, starts, separation))
+        margin = jnp.minimum(margin, clearance(goal, goals, separation))
+        start, goal = first_feasible(margin, (start, goal))
+        starts.append(start)
+        goals.append(goal)
     return starts, goals, rng
 
 
-def floating(
-    rng: Rng, count: int, number: Scalar, size: float, radii: tuple[float, float], taken: list[Vec2], apart: float
-) -> tuple[Vec2, Array, Rng]:
-    """Buoys of those radii, away from what is taken and from each other; those beyond `number` are nowhere."""
+def place_buoys(
+    rng: Rng,
+    most: int,
+    count: Scalar,
+    arena_size: float,
+    radius_range: tuple[float, float],
+    taken: list[Vec2],
+    separation: float,
+) -> tuple[Vec2, Float[Array, "buoys"], Rng]:
+    """Positions and radii of buoys, apart from what is taken and from each other; only the first `count` exist."""
     placed: list[Vec2] = []
-    sizes: list[Scalar] = []
-    for k in range(count):
-        place, rng = drawn(rng, 5.0, size - 5.0)
-        margin = jnp.minimum(clear(place, taken, apart), clear(place, placed, 2.0 * radii[1]))
-        x, y = first(margin, place.x, place.y)
-        radius, rng = rng.uniform(*radii)
-        there = k < number
-        placed.append(Vec2(jnp.where(there, x, NOWHERE), jnp.where(there, y, NOWHERE)))
-        sizes.append(jnp.where(there, radius, 0.0))
-    stack = lambda parts: jnp.stack([jnp.asarray(p, jnp.float32) for p in parts]) if parts else jnp.zeros(0)  # noqa: E731
-    return Vec2(stack([p.x for p in placed]), stack([p.y for p in placed])), stack(sizes), rng
+    radii: list[Scalar] = []
+    for k in range(most):
+        place, rng = candidates(rng, 5.0, arena_size - 5.0)
+        margin = jnp.minimum(clearance(place, taken, separation), clearance(place, placed, 2.0 * radius_range[1]))
+        best = first_feasible(margin, place)
+        radius, rng = rng.uniform(*radius_range)
+        exists = k < count
+        placed.append(Vec2(jnp.where(exists, best.x, FAR_AWAY), jnp.where(exists, best.y, FAR_AWAY)))
+        radii.append(jnp.where(exists, radius, 0.0))
+    return Vec2(_stack([p.x for p in placed]), _stack([p.y for p in placed])), _stack(radii), rng
 
 
-def whirling(rng: Rng, count: int, size: float, edge: tuple[float, float], taken: list[Vec2]) -> tuple[Vortices, Rng]:
-    """Whirls that leave each other room: equal ones do not merge, a strong one does not drown a weak one."""
+def place_vortices(
+    rng: Rng, count: int, arena_size: float, speed_range: tuple[float, float], taken: list[Vec2]
+) -> tuple[Vortices, Rng]:
+    """Vortices so far apart that equal ones do not merge and a strong one does not cover a weak one."""
     places: list[Vec2] = []
     strengths: list[Scalar] = []
     for _ in range(count):
-        place, rng = drawn(rng, 0.0, size)
-        speed, rng = rng.uniform(*edge)
+        place, rng = candidates(rng, 0.0, arena_size)
+        speed, rng = rng.uniform(*speed_range)
         side, rng = rng.uniform()
-        strength = speed * CORE
-        margin = clear(place, taken, 5.0)
+        strength = speed * CORE_RADIUS
+        margin = clearance(place, taken, 5.0)
         for other, known in zip(places, strengths, strict=True):
-            same = (known > 0.0) == (side < 0.5)
+            same_sense = (known > 0.0) == (side < 0.5)
             stronger, weaker = jnp.maximum(jnp.abs(known), strength), jnp.minimum(jnp.abs(known), strength)
-            room = jnp.where(same, jnp.abs(known) + strength, stronger / (0.8 * weaker / CORE) + 2.0 * CORE)
-            margin = jnp.minimum(margin, (place - other).norm() - room)
-        x, y = first(margin, place.x, place.y)
-        places.append(Vec2(x, y))
+            covered = stronger / (0.8 * weaker / CORE_RADIUS) + 2.0 * CORE_RADIUS
+            separation = jnp.where(same_sense, jnp.abs(known) + strength, covered)
+            margin = jnp.minimum(margin, (place - other).norm() - separation)
+        places.append(first_feasible(margin, place))
         strengths.append(jnp.where(side < 0.5, strength, -strength))
-    stack = lambda parts: jnp.stack([jnp.asarray(p, jnp.float32) for p in parts])  # noqa: E731
-    return Vortices(stack([p.x for p in places]), stack([p.y for p in places]), stack(strengths)), rng
+    return Vortices(_stack([p.x for p in places]), _stack([p.y for p in places]), _stack(strengths)), rng
+
+
+def _stack(parts: list[Scalar]) -> Float[Array, "count"]:
+    return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts]) if parts else jnp.zeros(0)

@@ -1,4 +1,4 @@
-"""The state of a bay: its waters, its vessels, and how far each has come."""
+"""The state of marine navigation: the world, the progress of each vessel, and obstacles as a vessel sees them."""
 
 from jaxtyping import Array, Float
 
@@ -7,39 +7,38 @@ from ...core.struct import struct
 from ...core.task import State
 from ...dynamics.vessel import PointVessel, TwinThrusterVessel, VesselState, Vortices
 
-NOWHERE = 1e4
-"""Where a buoy is that is not there."""
-
-
+FAR_AWAY = 1e4
+"""Coordinate of a buoy that does not exist in this world."""
 ACTION_LEVELS = {TwinThrusterVessel: (0.0, -0.5, -1.0, 0.5, 1.0), PointVessel: (-1.0, 0.0, 1.0)}
-"""What a choice does to a thruster of a vessel, or to its speed or turn, as a share of the most it can."""
+"""Values of each component of a discrete action, as fractions of the largest: the change of a thrust, or of a point's
+acceleration and turn rate."""
 THRUST_RATE = 1000.0
-"""Newtons a second by which a thruster can change."""
+"""Largest change of a thrust in a second, N."""
 
 
 @struct
 class MarineWorld:
-    """What stays: goals, buoys and whirls."""
+    """What stays the same for an episode."""
 
     goal: Vec2  # of every vessel
     buoys: Vec2  # leaves have an axis of buoys
-    sizes: Float[Array, "buoys"]  # radii
+    buoy_radii: Float[Array, "buoys"]  # 0 of a buoy that does not exist
     vortices: Vortices | None = None
 
 
 @struct
 class VesselProgress:
-    """How far one vessel has come."""
+    """How far a vessel has come."""
 
-    distance: Scalar  # to its goal
+    distance: Scalar  # to its goal, m
     reached: Flag
-    hit: Flag
-    duty: Scalar  # the turn to the right that the rules ask for now, rad
-    time: Scalar  # seconds under way
-    yielding: Scalar  # seconds under such a duty
-    energy: Scalar  # thrust times time, kN s; of a point, speed asked for
-    sent: Vec2  # the last action
-    score: Scalar
+    collided: Flag
+    required_turn: Scalar  # to the right by the COLREGs, now, rad
+    time: Scalar  # since the start, s
+    give_way_time: Scalar  # during which the COLREGs required a turn, s
+    energy: Scalar  # thrust times time, kN s; of a point, the sum of its commands
+    command: Vec2  # the last one
+    episode_return: Scalar
 
 
 MarineState = State[MarineWorld, VesselState, VesselProgress]
@@ -47,9 +46,9 @@ MarineState = State[MarineWorld, VesselState, VesselProgress]
 
 @struct
 class Obstacle:
-    """Something a vessel could run into, seen from the vessel."""
+    """Something that a vessel can collide with, relative to the vessel."""
 
-    gap: Vec2  # from vessel to thing, east and north
-    course: Vec2  # its velocity over ground
+    offset: Vec2  # from the vessel, east and north
+    velocity: Vec2  # over ground, east and north
     radius: Scalar
-    there: Flag
+    exists: Flag

@@ -1,4 +1,4 @@
-"""What a racing drone observes: the next gates seen from the drone, or a camera image."""
+"""The observation of a racing drone: the next gates in its body frame, or a camera image."""
 
 import math
 from functools import partial
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .task import Racing
 
 STATE_SIZE, CAMERA_SIZE, ISAAC_SIZE, OTHER_SIZE = 26, 15, 20, 6
-"""Numbers observed: with the gates known, beside a camera, as in isaac_drone_racer, and of the nearest other drone."""
+"""Features with known gates, with a camera, as in isaac_drone_racer, and of the nearest other drone."""
 
 
 def observe(task: "Racing", state: RaceState) -> Float[Array, "*agents features"]:
-    """What each drone knows, scaled to about one."""
+    """The features of each drone, scaled to about one."""
     read = partial(features, task, gates=task.course.gates(state.world.gates))
     if task.agents == 1:
         drone = task.sensor_noise.measure(state.body, state.rng.fork(0x0B5E))
@@ -36,6 +36,7 @@ def observe(task: "Racing", state: RaceState) -> Float[Array, "*agents features"
 
 
 def features(task: "Racing", drone: QuadrotorState, race: RaceProgress, gates: tuple[Gate, ...]) -> list[Scalar]:
+    """The features of one drone, without other drones."""
     axes = drone.attitude.axes
     into = axes.unrotate
     if task.camera.on:
@@ -82,7 +83,7 @@ def nearest_drone(task: "Racing", state: RaceState) -> Float[Array, "agents 6"]:
 
 
 def image(task: "Racing", state: RaceState) -> PackedImage:
-    """What the camera in the nose sees: colors, or inverse depth in one channel."""
+    """The image of the nose camera: colors, or inverse depth in one channel."""
     scene = race_scene(task.course.gates(state.world.gates))
     seed = state.rng.stream + state.step.astype(jnp.uint32)
     view = nose_camera(state.body.position, state.body.attitude, seed)

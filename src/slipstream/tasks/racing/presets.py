@@ -1,4 +1,4 @@
-"""How races are trained."""
+"""The presets of the race."""
 
 from dataclasses import replace
 from typing import Any

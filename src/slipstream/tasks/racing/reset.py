@@ -1,4 +1,4 @@
-"""Where drones start, and what differs between worlds."""
+"""The start of an episode: randomized worlds and initial states of the drones."""
 
 from dataclasses import replace
 from functools import partial
@@ -22,7 +22,7 @@ Start = tuple[QuadrotorState, RaceProgress, PhysicsRandomization]
 
 
 def reset(task: "Racing", rng: Rng) -> RaceState:
-    """Every drone somewhere on the track, at rest or on its way."""
+    """A new world, with every drone at its start."""
     drawn, rng = task.course.draw(rng)
     wind, rng = draw_wind(task.randomize.max_wind, rng)
     delay = None
@@ -51,7 +51,7 @@ def reset(task: "Racing", rng: Rng) -> RaceState:
 
 
 def draw_start(task: "Racing", rng: Rng, gates: tuple[Gate, ...]) -> tuple[Start, Rng]:
-    """One drone behind a gate, or on the line to the next, or in front of the first."""
+    """The start of one drone: behind a gate, on the line to the next one, or in front of the first."""
     where = task.start
     randomization, rng = draw_randomization(task, rng)
     index, rng = (jnp.int32(0), rng) if where.mode == "grid" else rng.integer(len(gates))
@@ -94,6 +94,7 @@ def draw_start(task: "Racing", rng: Rng, gates: tuple[Gate, ...]) -> tuple[Start
 
 
 def draw_randomization(task: "Racing", rng: Rng) -> tuple[PhysicsRandomization, Rng]:
+    """Factors on the physical parameters of one drone."""
     drawn: dict[str, Scalar | None] = {}
     for name, factor in (
         ("mass", "mass"),
@@ -109,6 +110,7 @@ def draw_randomization(task: "Racing", rng: Rng) -> tuple[PhysicsRandomization, 
 
 
 def draw_wind(strongest: float, rng: Rng) -> tuple[Vec3 | None, Rng]:
+    """A steady wind of at most that speed along each axis, and a fifth of it vertically."""
     if not strongest:
         return None, rng
     x, rng = rng.uniform(-strongest, strongest)

@@ -1,4 +1,4 @@
-"""What a step of a race was worth, and whether it ended."""
+"""Reward, termination and lap counting of a race."""
 
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def judge(task: "Racing", state: RaceState, body: QuadrotorState) -> RaceState:
-    """The state once the drones are there, whoever moved them: our physics, MuJoCo or PX4."""
+    """The state after the drones have moved, by our physics or by a plant's."""
     step = state.step + 1
     time = step.astype(jnp.float32) * task.control_dt
     gates = task.course.gates(state.world.gates)
@@ -50,7 +50,7 @@ def judge_drone(
     gates: tuple[Gate, ...],
     time: Scalar,
 ) -> tuple[RaceProgress, Scalar, Flag]:
-    """One drone: its race so far, the reward of the step, and whether it is over."""
+    """Progress, reward and termination of one drone after a step."""
     weights = task.reward
     goal = gate_at(gates, race.next_gate)
     radius = task.quadrotor.radius + task.gate_margin
@@ -83,7 +83,7 @@ def judge_drone(
 
 
 def laps(race: RaceProgress, through: Flag, count: int, time: Scalar, hit: Flag, missed: Flag) -> RaceProgress:
-    """The race after a step, with its laps counted."""
+    """The progress of a drone after a step, with gates and laps counted."""
     passed = race.passed + through
     lap_done = through & (passed % count == 0)
     lap = time - race.lap_start

@@ -1,4 +1,4 @@
-"""Settings of a race that belong together."""
+"""Groups of settings of a race."""
 
 import math
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Start:
 
 @dataclass(frozen=True)
 class RaceReward:
-    """What a step of a race is worth: the sum of these."""
+    """Weights of the terms whose sum is the reward of a step."""
 
     progress: float = 0.2
     """for each meter nearer to the next gate"""
@@ -34,6 +34,7 @@ class RaceReward:
     miss: float = -4.0
     """for passing beside a gate"""
     crash: float = -5.0
+    """for touching a gate, the ground or another drone"""
     facing: float = 0.001
     """each step, for facing the next gate"""
     body_rates: float = -1e-6
@@ -44,20 +45,24 @@ class RaceReward:
 
 @dataclass(frozen=True)
 class Randomization:
-    """How much worlds differ."""
+    """Ranges of domain randomization; 0 turns a term off."""
 
     mass: float = 0.0
-    """largest relative change of mass between worlds; likewise the following"""
+    """largest relative change of the mass"""
     inertia: float = 0.0
+    """largest relative change of the moments of inertia"""
     thrust: float = 0.0
+    """largest relative change of the rotors' thrust"""
     motor_lag: float = 0.0
+    """largest relative change of the motors' time constant"""
     drag: float = 0.0
+    """largest relative change of the air drag"""
     max_wind: float = 0.0
     """largest steady wind, m/s"""
     gust_std: float = 0.0
     """standard deviation of gusts, m/s"""
     gust_time_constant: float = 0.5
-    """s"""
+    """correlation time of gusts, s"""
     max_action_delay: int = 0
     """largest delay of an action, in steps"""
 

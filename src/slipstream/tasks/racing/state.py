@@ -1,4 +1,4 @@
-"""What a race consists of: its world, and how far a drone has come."""
+"""The state of a race: its world, and the progress of each drone."""
 
 from jaxtyping import Array, Int
 
@@ -23,7 +23,7 @@ class RaceWorld:
 
 @struct
 class RaceProgress:
-    """How far a drone has come."""
+    """The progress of one drone."""
 
     next_gate: Int[Array, ""]
     passed: Int[Array, ""]  # gates in this episode

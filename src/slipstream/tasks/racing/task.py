@@ -55,7 +55,7 @@ class Racing(Task[RaceState]):
     action_levels: int = 3
     """choices for each component of a discrete action"""
     observation: Literal["body", "isaac_drone_racer"] = "body"
-    """body: the next two gates seen from the drone, and its height; isaac_drone_racer: the 20 numbers of that project"""
+    """body: the next two gates in the body frame, and the height; isaac_drone_racer: the 20 numbers of that project"""
     camera: CameraSettings = CameraSettings()
     """with a camera the drone knows neither its position nor where the gates are, only which one comes next"""
     fitted: FittedParameters = FittedParameters()

@@ -1,4 +1,4 @@
-"""Gates, the tracks they make, and a generator that draws a new flyable track for every world."""
+"""Gates, fixed tracks, and a generator that draws a new track for every world."""
 
 import math
 from collections.abc import Sequence
@@ -13,36 +13,35 @@ from ...core.geometry import Flag, Scalar, Vec3, sin_cos
 from ...core.rng import Rng
 from ...core.struct import struct
 
-OPENING = 1.524
-OUTER = 2.1336
-DEPTH = 0.132
+OPENING, OUTER, DEPTH = 1.524, 2.1336, 0.132
+"""Edge of the square opening of a gate, outer edge of its frame, and thickness of the frame, m."""
 
 
 @struct
 class Crossing:
-    """What happened between a drone and a gate in one step."""
+    """The motion of a drone relative to a gate in one step."""
 
-    through: Flag  # flown through, the right way
-    hit: Flag  # touched the frame
-    forward: Flag  # the plane of the gate was crossed the right way, wherever
-    offset: Scalar  # of the crossing from the centre, as a share of the room there is
+    through: Flag  # it flew through the opening in the right direction
+    hit: Flag  # it touched the frame
+    forward: Flag  # it crossed the plane of the gate in the right direction, at any point
+    offset: Scalar  # distance of the crossing from the center, as a fraction of the largest possible
 
 
 @struct
 class Gate:
-    """A square frame standing upright, to be flown through along its heading."""
+    """A vertical square frame, to be flown through along its heading."""
 
     center: Vec3
-    cos: Scalar  # of its heading
+    cos: Scalar  # cosine and sine of its heading
     sin: Scalar
 
     def local(self, point: Vec3) -> Vec3:
-        """`point` in the gate's own frame: through, aside, up."""
-        # In this order a fixed gate's own part is a constant of the program.
-        return self.turned_in(point) - self.turned_in(self.center)
+        """`point` in the gate's frame: x through the gate, y to its left, z up."""
+        # In this order the second term is a compile-time constant for a fixed gate.
+        return self.unrotate(point) - self.unrotate(self.center)
 
-    def turned_in(self, v: Vec3) -> Vec3:
-        """A direction of the world in the gate's frame."""
+    def unrotate(self, v: Vec3) -> Vec3:
+        """World to gate."""
         return Vec3(self.cos * v.x + self.sin * v.y, self.cos * v.y - self.sin * v.x, v.z)
 
     @property
@@ -51,10 +50,11 @@ class Gate:
 
     @partial(jax.jit, static_argnames="radius")  # traced once for all gates
     def crossing(self, before: Vec3, after: Vec3, radius: float) -> Crossing:
-        """What going from `before` to `after` meant for a vehicle that reaches `radius` from its centre."""
+        """The crossing by a vehicle of that radius which moves from `before` to `after`."""
         b, a = self.local(before), self.local(after)
         cross = (b.x < 0.0) != (a.x < 0.0)
-        # The plane is met at (b.x a − a.x b) / (b.x − a.x); all is compared times the divisor, to divide nowhere.
+        # The path meets the plane at (b.x a − a.x b) / (b.x − a.x). Both sides of every comparison are multiplied by
+        # the divisor, which saves the division.
         depth = jnp.abs(b.x - a.x)
         aside = jnp.maximum(jnp.abs(b.x * a.y - a.x * b.y), jnp.abs(b.x * a.z - a.x * b.z))
         room = OPENING / 2 - radius
@@ -67,7 +67,7 @@ class Gate:
 
 
 def gate_at(gates: Sequence[Gate], index: Int[Array, ""]) -> Gate:
-    """The gate of that index: a chain of selects, which vectorises where a gather would not."""
+    """`gates[index]` as a chain of selects, which vectorizes where a gather would not."""
     chosen = gates[0]
     for i, gate in enumerate(gates[1:], start=1):
         chosen = jax.tree.map(partial(jnp.where, index == i), gate, chosen)
@@ -76,57 +76,62 @@ def gate_at(gates: Sequence[Gate], index: Int[Array, ""]) -> Gate:
 
 @dataclass(frozen=True)
 class Track:
-    """Gates in the order they are flown; the last is followed by the first. The same in every world."""
+    """A closed track, the same in every world: gates in the order they are flown."""
 
-    places: tuple[tuple[float, float, float, float], ...]
-    """For each gate x, y and z of the middle of its lower edge, and its heading."""
+    poses: tuple[tuple[float, float, float, float], ...]
+    """for each gate x, y and z of the middle of its lower edge, m, and its heading, rad"""
 
     def __post_init__(self) -> None:
-        if len(self.places) < 3:
-            raise ValueError(f"a track needs at least 3 gates, not {len(self.places)}")
+        if len(self.poses) < 3:
+            raise ValueError(f"a track needs at least 3 gates, not {len(self.poses)}")
 
     @property
     def count(self) -> int:
-        return len(self.places)
+        return len(self.poses)
 
     @cached_property
     def fixed(self) -> tuple[Gate, ...]:
         return tuple(
             Gate(Vec3(x, y, z + OUTER / 2), round(math.cos(yaw), 7), round(math.sin(yaw), 7))
-            for x, y, z, yaw in self.places
+            for x, y, z, yaw in self.poses
         )
 
     def draw(self, rng: Rng) -> tuple[tuple[Gate, ...], Rng]:
-        """What a world has to remember of its track: of a fixed one, nothing."""
+        """The gates that a world has to store: none, because a fixed track is part of the program."""
         return (), rng
 
     def gates(self, drawn: tuple[Gate, ...]) -> tuple[Gate, ...]:
+        """The gates of a world that has stored `drawn`."""
         return self.fixed
 
 
 @dataclass(frozen=True)
 class GeneratedTrack:
-    """A closed track around the origin, different in every world.
+    """A random closed track around the origin for every world.
 
-    Gates stand on a circle whose radius is modulated twice or three times around, jittered along it, at random
-    heights; each faces from the gate before towards the gate after. The bounds keep neighbours 3 m apart.
+    Gates stand around the curve r = radius (1 + m sin(kφ + φ₀)) with k of 2 or 3, at random heights. Each faces from
+    the gate before it towards the gate after it. The default ranges keep neighboring gates at least 3 m apart.
     """
 
     count: int = 6
+    """number of gates"""
     radius: tuple[float, float] = (6.0, 9.0)
+    """smallest and largest mean radius of the curve, m"""
     height: tuple[float, float] = (0.0, 2.5)
-    """Of the lower edge of a gate."""
+    """smallest and largest height of the lower edge of a gate, m"""
     modulation: float = 0.2
+    """largest relative modulation of the radius"""
     jitter: float = 0.15
-    """Along the circle, as a share of the spacing."""
+    """largest displacement of a gate along the curve, as a fraction of the spacing"""
     turn: float = 0.3
-    """How far a gate is turned away from the ideal line, rad."""
+    """largest angle between a gate's normal and the line between its neighbors, rad"""
 
     def __post_init__(self) -> None:
         if not 4 <= self.count <= 16:
             raise ValueError(f"a generated track has 4 to 16 gates, not {self.count}")
 
     def draw(self, rng: Rng) -> tuple[tuple[Gate, ...], Rng]:
+        """The gates of one world."""
         radius, rng = rng.uniform(*self.radius)
         phase, rng = rng.uniform(0.0, 2.0 * math.pi)
         lobe_phase, rng = rng.uniform(0.0, 2.0 * math.pi)
@@ -134,13 +139,13 @@ class GeneratedTrack:
         coin, rng = rng.uniform()
         lobes = jnp.where(coin < 0.5, 2.0, 3.0)
         side, rng = rng.uniform()
-        way = jnp.where(side < 0.5, 1.0, -1.0)
+        direction = jnp.where(side < 0.5, 1.0, -1.0)
         centers: list[Vec3] = []
         for k in range(self.count):
             slip, rng = rng.uniform(-self.jitter, self.jitter)
             height, rng = rng.uniform(*self.height)
             around = (k + slip) * (2.0 * math.pi / self.count)
-            sin, cos = sin_cos(phase + way * around)
+            sin, cos = sin_cos(phase + direction * around)
             reach = radius * (1.0 + depth * sin_cos(lobes * around + lobe_phase)[0])
             centers.append(Vec3(reach * cos, reach * sin, height + OUTER / 2))
         gates: list[Gate] = []
@@ -167,18 +172,18 @@ def ring(gates: int, radius: float, step: float = 0.0) -> Track:
 
 
 def figure_eight(gates: int = 8, length: float = 8.0, width: float = 5.0, lift: float = 2.4) -> Track:
-    """A lemniscate whose second pass through the middle is flown above the first."""
+    """A lemniscate whose second pass through the crossing lies above the first."""
 
     def at(t: float) -> tuple[float, float]:
         return length * math.cos(t), width * math.sin(2.0 * t)
 
-    places = []
+    poses = []
     for k in range(gates):
         t = 2.0 * math.pi * (k + 0.5) / gates
         (x, y), (ahead_x, ahead_y) = at(t), at(t + 1e-4)
         upper = math.sin(t) < 0.0 and abs(x) < 0.6 * length
-        places.append((x, y, lift if upper else 0.0, math.atan2(ahead_y - y, ahead_x - x)))
-    return Track(tuple(places))
+        poses.append((x, y, lift if upper else 0.0, math.atan2(ahead_y - y, ahead_x - x)))
+    return Track(tuple(poses))
 
 
 seven = Track(

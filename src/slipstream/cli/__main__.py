@@ -1,0 +1,5 @@
+"""`python -m slipstream.cli`."""
+
+from .main import entry
+
+entry()
