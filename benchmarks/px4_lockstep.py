@@ -1,8 +1,9 @@
-"""Control steps a second: the fast survey model alone, training on it, and PX4 in lockstep; all in one go, both cores.
+"""Control steps a second of the fast survey model alone, of training on it, and of PX4 in lockstep.
 
     SLIPSTREAM_PX4=... python benchmarks/px4_lockstep.py
 
-A control step is one decision of one drone, five a second. PX4 flies two instances at once, as `evaluate` does.
+A control step is one decision of one drone, five a second. Two PX4 instances fly at the same time, as in `evaluate`.
+All cores are used; the three run one after the other.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Use the dynamics alone: find a quadrotor's true thrust from a flight, by gradient through the model."""
+"""Use the dynamics alone: identify a quadrotor's thrust from a flight, by gradient descent through the model."""
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,13 @@ STEPS, DT = 200, 0.005
 
 
 def heights(thrust):
-    """Height over time of a vehicle whose rotors give `thrust` times what the drawing says."""
+    """Height over time of a vehicle whose rotors give `thrust` times the nominal thrust."""
     speeds = Rotors(*[jnp.float32(racer.hover_speed * 1.05)] * 4)
     start = jax.tree.map(jnp.float32, racer.hovering(Vec3(0.0, 0.0, 1.0), Quat(1.0, 0.0, 0.0, 0.0), ZERO, ZERO))
 
-    def step(flight, _):
-        flight = racer.step(flight, speeds, None, PhysicsRandomization(thrust=thrust), DT)
-        return flight, flight.position.z
+    def step(state, _):
+        state = racer.step(state, speeds, None, PhysicsRandomization(thrust=thrust), DT)
+        return state, state.position.z
 
     return jax.lax.scan(step, start, length=STEPS)[1]
 
@@ -29,7 +29,7 @@ def main() -> float:
     for _ in range(14):
         error, slope = misfit(thrust)
         thrust = thrust - error / slope
-    print(f"thrust found: {float(thrust):.4f} of the drawing (true: 0.93)")
+    print(f"thrust found: {float(thrust):.4f} of the nominal thrust (true: 0.93)")
     return float(thrust)
 
 

@@ -148,7 +148,7 @@ def test_a_controller_slower_than_its_filter_is_refused():
 
 
 def grown(wanted, unallocated_torque=0.0):
-    """By how much the integral of a roll rate grows in one step, as a share of what the error asks for."""
+    """Growth of the roll rate integral in one step, relative to gain times error times time."""
     memory = replace(STOCK.start(iris, hovering(iris)), unallocated_torque=vec(unallocated_torque, 0.0, 0.0))
     _, after = STOCK.rate_loop(vec(0.0, 0.0, 0.0), vec(wanted, 0.0, 0.0), memory)
     return float(after.rate_integral.x) / (STOCK.rate_i[0] * wanted * STOCK.dt)
@@ -166,7 +166,7 @@ def test_the_integral_of_a_rate_fades_for_large_errors_and_waits_where_the_mixer
 
 
 def pushed(wanted, velocity=(0.0, 0.0, 0.0), hover_thrust=0.5):
-    memory = replace(STOCK.start(iris, hovering(iris)), hover_thrust=jnp.float32(hover))
+    memory = replace(STOCK.start(iris, hovering(iris)), hover_thrust=jnp.float32(hover_thrust))
     push, after = STOCK.velocity_loop(vec(*wanted), vec(*velocity), memory)
     across, up = STOCK.velocity_i
     integral = np.array([float(p) for p in after.velocity_integral.parts]) / (np.array([across, across, up]) * STOCK.dt)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from slipstream.cli import main
+from slipstream.cli.main import main
 from slipstream.dynamics.identification import RateModel, VelocityModel
 from slipstream.dynamics.quadrotor import iris, racer
 from slipstream.evaluate.excitation import FreeFlight, excitation, record
@@ -154,7 +154,7 @@ def test_what_is_no_log_is_refused(tmp_path):
     [
         (["fit", "--plant", "gazebo"], "no plant 'gazebo'"),
         (["fit", "--flights", "2"], "at least 4 flights"),
-        (["fit", "--preset", "nonsense"], "cannot be read"),
+        (["fit", "--preset", "nonsense"], "no preset 'nonsense'"),
         (["fit", "--preset", "racing", "--log", "x.ulg"], "a flight log holds velocities"),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_survey_is_flown_by_rotors_and_judged_by_the_same_code():
     plant.close()
     height = np.asarray(states.body.drones.position.z - states.progress.home.z)
     assert (height > 2.0).all()
-    assert not np.asarray(states.progress.hit).any()
+    assert not np.asarray(states.progress.crashed).any()
 
 
 def test_a_race_can_be_flown_to_its_end():

@@ -104,7 +104,7 @@ class Trainer:
             after = replace(after, average=self._update_average(train.average, after.policy, after.updates))
         return after, (metrics, stats)
 
-    def _update_average(self, average: Any, policy: Any, updates: Int[Array, ""]) -> Any:
+    def _update_average(self, average: PyTree, policy: PyTree, updates: Int[Array, ""]) -> Any:
         """The mean of the policies since averaging began; before that, the current policy."""
         first = math.floor((1.0 - self.average) * self.updates)
         weight = 1.0 / jnp.maximum(updates - first, 1).astype(jnp.float32)
@@ -114,8 +114,8 @@ class Trainer:
 
         return jax.tree.map(mean, average, policy)
 
-    def _chunk(self, train: Any) -> tuple[Any, Metrics, EpisodeStats]:
-        def one(train: Any) -> tuple[Any, Metrics, EpisodeStats]:
+    def _chunk(self, train: PyTree) -> tuple[Any, Metrics, EpisodeStats]:
+        def one(train: PyTree) -> tuple[Any, Metrics, EpisodeStats]:
             train, (metrics, stats) = jax.lax.scan(lambda t, _: self._update(t), train, length=self.chunk_length)
             return train, jax.tree.map(jnp.mean, metrics), jax.tree.map(jnp.sum, stats)
 
@@ -149,7 +149,7 @@ class Compiled:
     program: Any
     seconds: float
 
-    def __call__(self, train: Any) -> tuple[Any, Metrics, EpisodeStats]:
+    def __call__(self, train: PyTree) -> tuple[Any, Metrics, EpisodeStats]:
         """One dispatch; nothing crosses to the host inside."""
         with jax.transfer_guard("disallow"):
             return self.program(train)

@@ -15,10 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from ..core import device
-from ..core.geometry import Quat, Vec3
+from ..core.geometry import Quat, Scalar, Vec3
 from ..core.rng import Index, Rng
 from ..core.struct import struct
 from ..core.task import select
@@ -49,6 +49,8 @@ from .plant import (
 
 Columns = Float[Array, "13 vehicles"] | Float[np.ndarray, "13 vehicles"]
 """Position, quaternion, velocity and body rates, one column for each vehicle."""
+Rows = Float[Array, "rows vehicles"] | Float[np.ndarray, "rows vehicles"] | tuple[Scalar, ...]
+"""One row for each rotor or axis, one column for each vehicle."""
 YAW_SIGNS = (1.0, -1.0, 1.0, -1.0)
 """Sign of each rotor's drag torque about the body's z axis, in the order of `Rotors`."""
 
@@ -361,14 +363,14 @@ class MujocoVehicles:
         bodies.set_states(vehicles)
         return bodies, vehicles, randomization
 
-    def _body_from_columns(self, states: AnyState, commands: PyTree, columns: Columns, rotors: Any) -> Any:
+    def _body_from_columns(self, states: AnyState, commands: PyTree, columns: Columns, rotors: Rows) -> Any:
         """The task's bodies from the columns of all vehicles and the speeds of their rotors."""
         vehicles = states_from_columns(columns, Rotors(*rotors))
         shaped = jax.tree.map(lambda x: jnp.reshape(x, (-1, *agent_axis(self.task.spec))), vehicles)
         return jax.vmap(self.task.body_from_vehicles)(states, commands, shaped)
 
     def _apply_signals(
-        self, columns: Columns, rotors: Any, signals: Any, wind: Any, randomization: PhysicsRandomization
+        self, columns: Columns, rotors: Rows, signals: Array, wind: Rows, randomization: PhysicsRandomization
     ) -> tuple[Array, Array, Array]:
         """Rotor speeds after one physics step at those motor signals, thrusts, and wrenches."""
         vehicles = states_from_columns(columns, Rotors(*rotors))

@@ -14,7 +14,7 @@ from ...dynamics.control_modes import PositionSetpoint, RateSetpoint, Setpoint, 
 from ...dynamics.px4_controller import Px4Controller
 from ...dynamics.quadrotor import QuadrotorState, Rotors
 from .. import mavlink
-from ..mujoco import Bodies, Columns, MujocoVehicles, states_from_columns
+from ..mujoco import Bodies, Columns, MujocoVehicles, Rows, states_from_columns
 from ..plant import (
     AnyState,
     AnyTask,
@@ -129,12 +129,12 @@ class Px4Plant:
             wind = flatten_agents(jax.vmap(flown.wind_at)(states))
             return flatten_agents(jax.vmap(flown.setpoints)(states, commands)), wind
 
-        def read_sensors(columns: Columns, previous: Any, noise: Array) -> Array:
+        def read_sensors(columns: Columns, previous: Rows, noise: Array) -> Array:
             # The sensors do not depend on rotor speeds; any four rows stand in for them.
             vehicles = states_from_columns(columns, Rotors(*columns[:4]))
             return jnp.stack(jax.vmap(self.sensors.read_sensors)(vehicles, Vec3(*previous), noise), -1)
 
-        def hold_position(columns: Columns, positions: Any, yaws: Any) -> tuple[Scalar, Array]:
+        def hold_position(columns: Columns, positions: Rows, yaws: Array) -> tuple[Scalar, Array]:
             """The normalized thrust and the body rates that keep vehicles at their positions."""
 
             def one(state: QuadrotorState, position: Vec3, yaw: Scalar) -> tuple[Scalar, Array]:
