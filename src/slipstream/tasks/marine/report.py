@@ -65,7 +65,7 @@ def sections(task: Marine, episodes: list[Episode], metrics: dict[str, np.ndarra
     ]
     maps = [Markup(path_chart(episode)) for episode in by_give_way_time(episodes)[:4]]
     return [
-        Section("Paths", maps, "The evaluation's worlds with the longest time of giving way, from above."),
+        Section("Voyages", maps, "The evaluation's worlds with the longest time of giving way, from above."),
         Section("Time and effort", [Markup(chart) for chart in histograms], ""),
     ]
 
