@@ -40,7 +40,8 @@ class Lamp(sl.Task):
 
     def step(self, state, action):
         on, step = action.astype(jnp.float32), state.step + 1
-        return replace(state, body=on, progress=state.progress + on, step=step, reward=on, truncated=step >= self.patience)
+        state = replace(state, body=on, progress=state.progress + on, step=step)
+        return replace(state, reward=on, truncated=step >= self.patience)
 
     def observe(self, state):
         return state.body[None]

@@ -20,7 +20,9 @@ from slipstream.runs.run import Run
 from slipstream.tasks.racing import Racing
 from slipstream.runs.train import train, trainer_of
 SMALL = Experiment(
-    Racing(), Ppo(worlds=48, rollout_length=8, epochs=1, minibatches=2, hidden_sizes=(16,), shuffle_block=8), steps=48 * 8 * 8 * 2
+    Racing(),
+    Ppo(worlds=48, rollout_length=8, epochs=1, minibatches=2, hidden_sizes=(16,), shuffle_block=8),
+    steps=48 * 8 * 8 * 2,
 )
 """
 

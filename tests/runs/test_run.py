@@ -113,8 +113,8 @@ def test_a_training_stopped_and_resumed_is_bit_for_bit_the_whole_one(whole, tmp_
 
 
 SMALL_REPLAY = {
-    "worlds": 8, "rollout_length": 4, "gradient_steps": 2, "batch_size": 16, "capacity": 320, "learning_starts": 400, "hidden_sizes": (16,),
-    "prioritized_replay": True, "n_step": 2,
+    "worlds": 8, "rollout_length": 4, "gradient_steps": 2, "batch_size": 16, "capacity": 320,
+    "learning_starts": 400, "hidden_sizes": (16,), "prioritized_replay": True, "n_step": 2,
 }  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Throughput of this machine: worlds alone, cameras alone, with a policy, with learning, and what a world needs of memory."""
+"""Throughput of this machine: simulation, cameras, policy, training, and memory."""

@@ -36,8 +36,8 @@ def usage() -> str:
             "",
             *rows,
             "",
-            "slipstream COMMAND --help lists the options. --task-class FILE.py:Task names the task of a run that was trained",
-            "from a file: Slipstream never runs a file that only a run names.",
+            "slipstream COMMAND --help lists the options. --task-class FILE.py:Task names the task of a run that",
+            "was trained from a file: Slipstream never runs a file that only a run names.",
             "Exit codes: 0 done, 1 the work failed, 2 the request was wrong.",
         ]
     )

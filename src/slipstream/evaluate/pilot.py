@@ -9,7 +9,6 @@ from jaxtyping import Array
 
 from ..core.task import AnyState, AnyTask, CameraTask
 from ..learn.rollout import with_image_age
-from ..plants.plant import AnyTask
 from ..policy.policy import ImagePolicy, Policy
 from ..runs.run import Run
 

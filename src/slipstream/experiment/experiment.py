@@ -60,8 +60,8 @@ class Experiment(Generic[TaskT, LearnerT]):
             raise ValueError("an experiment is an object with task, learner and settings")
         if data.get("format") != FORMAT:
             raise ValueError(
-                f"it has format {data.get('format', 1)}, and this version of Slipstream reads format {FORMAT}: settings "
-                "have other names now. Train again from the preset."
+                f"it has format {data.get('format', 1)}, and this version of Slipstream reads format {FORMAT}: "
+                "settings have other names now. Train again from the preset."
             )
         task, learner = (dict(data[name]) if isinstance(data[name], dict) else {} for name in ("task", "learner"))
         task_class = registry.find_recorded_task(task.pop("class", None))

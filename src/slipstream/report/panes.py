@@ -23,7 +23,7 @@ PAPER, INK, ALARM = (244, 248, 251), (15, 23, 42), (220, 38, 38)
 def hardest_films(
     folder: Path, task: AnyTask, runs: dict[str, Run], watch: Callable[[int, int], None]
 ) -> list[tuple[str, str, Path]]:
-    """The worlds most agents fail in, all agents beside each other; and the best of them with the returns it expects."""
+    """The worlds most agents fail in, all agents beside each other; and the best one with the returns it expects."""
     module, kept = report_module(task), {name: load_episodes(run, "fast") for name, run in runs.items()}
     if not all(episodes and positions(episodes[0]) for episodes in kept.values()):
         return []

@@ -197,7 +197,7 @@ class Run:
         raise RunError("\n".join([f"{self.folder} has no usable checkpoint", *complaints]))
 
     def facts(self, step: int) -> dict[str, Any]:
-        """What was stored beside a checkpoint: `seconds` of training behind it, its `selection_metric`, its `devices`."""
+        """What was stored beside a checkpoint: its `seconds` of training, `selection_metric` and `devices`."""
         return checkpoint.manifest(self._checkpoint(step))
 
     # What comes after training

@@ -234,9 +234,7 @@ def check_memory(trainer: Trainer) -> None:
     spec = trainer.task.spec
     # What a rollout brings is computed on the way, once for every seed in turn: observations, and eight numbers more.
     rows = trainer.learner.steps_per_update * spec.agents * (spec.observation + spec.privileged_size + 8) * 4
-    images = (
-        math.prod(spec.image_shape or (0,)) * trainer.learner.steps_per_update * spec.agents // spec.image_interval
-    )
+    images = math.prod(spec.image_shape or (0,)) * trainer.learner.steps_per_update * spec.agents // spec.image_interval
     refuse_more(sum(sizes) + rows + images, "it keeps and collects at least")
     host = device.host_memory()
     if jax.default_backend() != "cpu" and host is not None and max(sizes) > 0.9 * host:
