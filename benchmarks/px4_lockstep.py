@@ -30,7 +30,7 @@ def px4(seconds):
     device.configure(1)
     from slipstream.core.rng import Rng
     from slipstream.dynamics.quadrotor import iris
-    from slipstream.evaluate.excitation import FreeFlight
+    from slipstream.evaluation.excitation import FreeFlight
     from slipstream.plants.px4 import Px4Plant
     from slipstream.plants.px4.sensors import SENSOR_RATE
 

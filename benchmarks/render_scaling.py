@@ -9,7 +9,7 @@ from pathlib import Path
 
 from slipstream import bench
 from slipstream.core import device
-from slipstream.report import charts
+from slipstream.reports import charts
 from slipstream.sensors.camera import SIZES
 
 DEFAULTS = {"cameras": 32, "width": 80, "height": 80, "count": 32}

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from slipstream.core import device
-from slipstream.evaluate.pilot import scripted_pilot
-from slipstream.evaluate.runner import run_episodes
+from slipstream.evaluation.pilot import scripted_pilot
+from slipstream.evaluation.runner import run_episodes
 from slipstream.plants.fast import FastPlant
-from slipstream.report.video import FPS, encode
+from slipstream.reports.video import FPS, encode
 from slipstream.tasks.survey import Survey
 from slipstream.tasks.survey.baselines import fly_script
 from slipstream.tasks.survey.profiles import PROFILES

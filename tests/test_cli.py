@@ -87,7 +87,7 @@ def test_a_training_goes_on_from_another_policy_under_the_px4_controller(place):
     [
         (("parity", "tiny", "--plants", "fast"), "at least two different plants"),
         (("parity", "tiny", "--plants", "fast,gazebo"), "no plant 'gazebo'"),
-        (("evaluate", "tiny", "--plant", "px4"), "PX4 is not named"),
+        (("evaluate", "tiny", "--plant", "px4"), "location of PX4 is not set"),
         (("evaluate", "tiny", "--plant", "mujoco", "--px4-version", "1.2"), "gains are known from PX4 1.13"),
         (("train", "racing", "--init-from", "nowhere", "--run", "x"), "is not a run"),
         (("train", "racing", "--init-from", "tiny", "--run", "x"), "does not fit"),
@@ -103,7 +103,7 @@ def test_a_wrong_request_about_plants_is_refused_in_words(place, words, told):
 
 
 def test_an_episode_on_disk_is_the_flight_it_records(place):
-    from slipstream.evaluate.episode import Episode
+    from slipstream.evaluation.episode import Episode
 
     for path in sorted((place / "tiny/episodes/fast").glob("0*.npz"))[:4]:
         episode = Episode.load(path)

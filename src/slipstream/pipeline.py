@@ -20,19 +20,19 @@ from typing import Any
 from .core import device
 from .core.errors import suggest
 from .core.task import Task
-from .evaluate import parity as parity_of_plants
-from .evaluate import score
-from .evaluate.fit import Fit, fit_experiment
-from .evaluate.fit import write as write_fit
+from .evaluation import parity as parity_of_plants
+from .evaluation import score
+from .evaluation.fit import Fit, fit_experiment
+from .evaluation.fit import write as write_fit
 from .experiment import registry
 from .experiment.experiment import Experiment
 from .plants.plant import PlantError
 from .plants.registry import PLANTS
 from .plants.settings import PlantSettings
 from .progress import CountingBar, ParallelBar, TrainingBar
-from .report import compare as comparison
-from .report import page, video
-from .report import parity as parity_film
+from .reports import compare as comparison
+from .reports import page, video
+from .reports import parity as parity_film
 from .runs.checkpoint import CheckpointError
 from .runs.parallel import LOG, default_jobs, run_parallel
 from .runs.run import Run, RunError

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from slipstream.core import device
-from slipstream.evaluate.pilot import trained_pilot
-from slipstream.evaluate.runner import run_episodes
+from slipstream.evaluation.pilot import trained_pilot
+from slipstream.evaluation.runner import run_episodes
 from slipstream.experiment.registry import presets
 from slipstream.learn.ac_iqn import AcIqn
 from slipstream.learn.compiled import Trainer

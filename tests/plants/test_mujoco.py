@@ -12,9 +12,9 @@ from slipstream.core.geometry import Quat, Vec3
 from slipstream.core.rng import Rng
 from slipstream.core.task import QuadrotorTask
 from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, iris, racer
-from slipstream.evaluate.excitation import FreeFlight
-from slipstream.evaluate.pilot import scripted_pilot
-from slipstream.evaluate.runner import run_episodes
+from slipstream.evaluation.excitation import FreeFlight
+from slipstream.evaluation.pilot import scripted_pilot
+from slipstream.evaluation.runner import run_episodes
 from slipstream.plants.mujoco import (
     Bodies,
     MujocoPlant,

@@ -19,9 +19,9 @@ from slipstream.core.geometry import Vec3
 from slipstream.core.rng import Rng
 from slipstream.dynamics.px4_controller import Px4Controller
 from slipstream.dynamics.quadrotor import PhysicsRandomization, Rotors, iris
-from slipstream.evaluate.excitation import FreeFlight
-from slipstream.evaluate.pilot import scripted_pilot
-from slipstream.evaluate.runner import run_episodes
+from slipstream.evaluation.excitation import FreeFlight
+from slipstream.evaluation.pilot import scripted_pilot
+from slipstream.evaluation.runner import run_episodes
 from slipstream.plants.mujoco import states_from_columns
 from slipstream.plants.plant import PlantError
 from slipstream.plants.px4 import Px4, Px4Plant

@@ -65,7 +65,7 @@ def test_a_training_moves_to_a_machine_with_other_cores_and_is_evaluated_on_one(
     asked = "train(Run.create(Path(sys.argv[1]), replace(SMALL, devices=2)), stop=lambda: True)"
     python(2, asked, tmp_path / "two")
     look = """
-from slipstream.evaluate.score import evaluate
+from slipstream.evaluation.score import evaluate
 print(json.dumps(evaluate(Run.open(Path(sys.argv[1])), worlds=6)))
 """
     assert json.loads(python(1, look, tmp_path / "two"))["episodes"] == 6

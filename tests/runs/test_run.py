@@ -76,7 +76,7 @@ def test_an_experiment_comes_back_from_its_file_as_it_was():
 @pytest.mark.parametrize(
     ("detector", "words"),
     [
-        ({"position_noise_ratio": -1.0}, "not negative"),
+        ({"position_noise_ratio": -1.0}, "not be negative"),
         (3, "object with settings"),
         ({"position_noise": 1.0}, "did you mean 'position_noise_ratio'"),
     ],

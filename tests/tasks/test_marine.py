@@ -12,8 +12,8 @@ import pytest
 from slipstream.core.geometry import Vec2
 from slipstream.core.rng import Rng
 from slipstream.core.task import CurriculumTask, advance
-from slipstream.evaluate.pilot import scripted_pilot
-from slipstream.evaluate.runner import run_episodes
+from slipstream.evaluation.pilot import scripted_pilot
+from slipstream.evaluation.runner import run_episodes
 from slipstream.experiment.fields import from_dict, to_dict
 from slipstream.learn.rollout import in_blocks
 from slipstream.plants.fast import FastPlant

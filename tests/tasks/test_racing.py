@@ -230,7 +230,7 @@ def test_the_observation_of_isaac_drone_racer_is_its_twenty_numbers():
         ("mass", "mass", 0.2),
         ("inertia", "inertia", 0.2),
         ("thrust", "thrust", 0.2),
-        ("motor_lag", "lag", 0.3),
+        ("motor_lag", "motor_lag", 0.3),
         ("drag", "drag", 0.5),
     ],
 )

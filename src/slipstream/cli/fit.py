@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from ..evaluate.fit import Fit
+from ..evaluation.fit import Fit
 from ..pipeline import FIT_ON_DEVICE, find_experiment, fit
 from ..plants.settings import PlantSettings
 from .options import emit, parse

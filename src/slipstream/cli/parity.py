@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from ..evaluate.parity import describe
+from ..evaluation.parity import describe
 from ..pipeline import parity
 from ..plants.settings import PlantSettings
 from .options import emit, parse

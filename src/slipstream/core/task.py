@@ -114,7 +114,7 @@ class Task(Generic[S]):
     default: training, evaluation, the film and the report need no more.
     """
 
-    report: ClassVar[str] = "slipstream.report.default"
+    report: ClassVar[str] = "slipstream.reports.default"
     """Module that draws the film and writes the page; imported only when one is made."""
     progress_bar: ClassVar[Mapping[str, str]] = {"success": "success {:.0%}"}
     """Metrics shown while training, and how each is written."""

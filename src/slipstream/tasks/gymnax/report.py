@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from ...evaluate.episode import Episode
-from ...report import charts
-from ...report.default import film, hardness, landmarks, map_canvas
-from ...report.text import ReportText, Section
+from ...evaluation.episode import Episode
+from ...reports import charts
+from ...reports.default import film, hardness, landmarks, map_canvas
+from ...reports.text import ReportText, Section
 from .task import Gymnax
 
 __all__ = ["film", "hardness", "landmarks", "map_canvas", "sections", "text"]

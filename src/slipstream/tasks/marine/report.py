@@ -10,11 +10,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ...core.geometry import Vec2
 from ...dynamics.vessel import TwinThrusterVessel
-from ...evaluate.episode import Episode
-from ...report import charts
-from ...report.default import circle
-from ...report.text import Film, ReportText, Section
-from ...report.video import FPS, pace_for
+from ...evaluation.episode import Episode
+from ...reports import charts
+from ...reports.default import circle
+from ...reports.text import Film, ReportText, Section
+from ...reports.video import FPS, pace_for
 from .colregs import CROSSING, CROSSING_SLOPE, HEAD_ON_LENGTH, HEAD_ON_WIDTH, must_give_way
 from .state import Obstacle
 from .task import Marine

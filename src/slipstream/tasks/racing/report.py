@@ -11,12 +11,12 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
 from ...core.geometry import Quat, Vec3
-from ...evaluate.episode import Episode
-from ...report import charts
-from ...report.charts import speed_color
-from ...report.default import hardness, map_canvas
-from ...report.text import Film, ReportText, Section
-from ...report.video import FPS
+from ...evaluation.episode import Episode
+from ...reports import charts
+from ...reports.charts import speed_color
+from ...reports.default import hardness, map_canvas
+from ...reports.text import Film, ReportText, Section
+from ...reports.video import FPS
 from ...sensors.camera import Camera, View
 from ...sensors.scene import Color
 from .scene import nose_camera, race_scene

@@ -13,12 +13,12 @@ from PIL import Image, ImageDraw, ImageFont
 
 from ...core.geometry import Vec3
 from ...dynamics.velocity_drone import Gimbal, VelocityDroneState
-from ...evaluate.episode import Episode
-from ...report import charts
-from ...report.charts import palette
-from ...report.default import circle
-from ...report.text import Film, ReportText, Section
-from ...report.video import FPS, pace_for
+from ...evaluation.episode import Episode
+from ...reports import charts
+from ...reports.charts import palette
+from ...reports.default import circle
+from ...reports.text import Film, ReportText, Section
+from ...reports.video import FPS, pace_for
 from ...sensors.camera import Camera
 from . import Survey
 from .behavior import MODES

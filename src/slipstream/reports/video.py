@@ -11,7 +11,7 @@ import av
 import numpy as np
 
 from ..core.task import AnyTask
-from ..evaluate.episode import Episode, load_episodes
+from ..evaluation.episode import Episode, load_episodes
 from ..runs.run import Run, RunError
 from .text import Canvas, ReportModule
 

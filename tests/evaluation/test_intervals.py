@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from slipstream.evaluate import intervals
-from slipstream.evaluate.parity import compared, describe, verdicts
+from slipstream.evaluation import intervals
+from slipstream.evaluation.parity import compared, describe, verdicts
 
 TRIALS = 1500
 

@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from .. import __version__
-from ..evaluate.episode import load_episodes, load_metrics
+from ..evaluation.episode import load_episodes, load_metrics
 from ..runs.files import write_text
 from ..runs.run import Run
 from . import charts, parity

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from ..core.task import AnyTask
-from ..evaluate.episode import Episode
+from ..evaluation.episode import Episode
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from ..core.task import AnyTask
-from ..evaluate.episode import Episode, load_episodes
+from ..evaluation.episode import Episode, load_episodes
 from ..runs.run import Run
 from .default import positions
 from .text import MapCanvas, ReportModule

@@ -8,13 +8,13 @@ import av
 import numpy as np
 import pytest
 
-from slipstream.evaluate.episode import Episode
-from slipstream.evaluate.score import evaluate
+from slipstream.evaluation.episode import Episode
+from slipstream.evaluation.score import evaluate
 from slipstream.experiment.experiment import Experiment
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.iqn import Iqn
-from slipstream.report import page
-from slipstream.report.compare import rows_of, write
+from slipstream.reports import page
+from slipstream.reports.compare import rows_of, write
 from slipstream.runs.run import Run
 from slipstream.runs.train import train
 from slipstream.tasks.marine import Marine

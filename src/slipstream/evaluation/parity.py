@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..plants.settings import PlantSettings
-from ..runs.files import json_safe, json_text, write_text
+from ..runs.files import json_text, write_text
 from ..runs.run import Run
 from . import intervals
 from .episode import Episode, load_metrics
@@ -45,7 +45,7 @@ def compare(
         "plants": {other: compare_plants(run, base, other, summaries[base]["agents"]) for other in others},
     }
     write_text(run.folder / "parity.json", json_text(result))
-    return json_safe(result)
+    return result
 
 
 def compare_plants(run: Run, base: str, other: str, agents: int) -> dict[str, Any]:

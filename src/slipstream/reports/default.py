@@ -8,7 +8,7 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
 from ..core.task import AnyTask
-from ..evaluate.episode import Episode
+from ..evaluation.episode import Episode
 from . import charts
 from .text import Film, ReportText, Section
 from .video import FPS, pace_for

@@ -14,8 +14,8 @@ import pytest
 from slipstream.cli.main import main
 from slipstream.dynamics.identification import RateModel, VelocityModel
 from slipstream.dynamics.quadrotor import iris, racer
-from slipstream.evaluate.excitation import FreeFlight, excitation, record
-from slipstream.evaluate.fit import Fit, fit, fit_experiment, simulate, write
+from slipstream.evaluation.excitation import FreeFlight, excitation, record
+from slipstream.evaluation.fit import Fit, fit, fit_experiment, simulate, write
 from slipstream.experiment.experiment import Experiment
 from slipstream.experiment.registry import presets
 from slipstream.plants.plant import PlantError

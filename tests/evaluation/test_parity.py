@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from slipstream.evaluate.episode import Episode
-from slipstream.evaluate.parity import compared, distance, motions, path_error, paths, verdicts
+from slipstream.evaluation.episode import Episode
+from slipstream.evaluation.parity import compared, distance, motions, path_error, paths, verdicts
 from slipstream.runs.files import json_safe
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup, escape
 from PIL import Image, ImageDraw, ImageFont
 
-from ..evaluate.episode import Episode
-from ..evaluate.parity import describe, motions, paired_episodes
+from ..evaluation.episode import Episode
+from ..evaluation.parity import describe, motions, paired_episodes
 from ..runs.run import Run, RunError
 from . import charts
 from .text import Landmarks, Section

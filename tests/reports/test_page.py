@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
-from slipstream.evaluate.score import evaluate
+from slipstream.evaluation.score import evaluate
 from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
-from slipstream.report.charts import speed_color, ticks
-from slipstream.report.page import write
-from slipstream.report.video import film
+from slipstream.reports.charts import speed_color, ticks
+from slipstream.reports.page import write
+from slipstream.reports.video import film
 from slipstream.runs.run import Run
 from slipstream.runs.train import train
 from slipstream.tasks.racing import Racing
