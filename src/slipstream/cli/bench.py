@@ -91,7 +91,7 @@ def measure(options: BenchOptions, experiment: Experiment[Any, Any], name: str) 
     images = options.what == "render" or experiment.task.spec.image_shape is not None
     usual = 0 if options.what in ("policy", "train") else 1
     devices = usual if options.devices is None else options.devices
-    device.configure(devices or None, images)
+    device.configure(devices or None, images, options.what == "render" or experiment.task.wide_vectors)
     agents = experiment.task.spec.agents
     if options.what == "render":
         from ..bench.render import render
