@@ -45,7 +45,7 @@ BOOT_TIMEOUT = 30.0
 REST_TIME, ARM_TIMEOUT, CLIMB_TIMEOUT = 3.0, 45.0, 90.0
 """Seconds at rest before arming, at most until armed, and at most until at the start."""
 CLIMB_HEIGHT = 3.0
-"""Meters above ground that a vehicle flown by body rates climbs before its start: above 1.5 m PX4 resets its heading."""
+"""Meters that a vehicle flown by body rates climbs before its start: above 1.5 m PX4 resets its heading."""
 SETTLE_TIME, MODE_SWITCH_TIME = 0.5, 0.6
 """Seconds at the start before an episode begins, and seconds for which PX4 still mixes position control into rates."""
 MAX_RESTARTS = 2
