@@ -41,6 +41,7 @@ def main():
     args = parser.parse_args()
     from slipstream.core import device
 
+    # Without wide vectors, so that hashes agree between CPUs with and without them.
     device.configure(args.devices, any(name.endswith("vision") for name in args.presets))
     from slipstream.experiment.registry import presets
 

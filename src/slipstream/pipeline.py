@@ -102,7 +102,8 @@ def require_trainable(experiment: AnyExperiment) -> None:
 def configure(experiment: AnyExperiment, devices: int | None = None) -> None:
     """Set up JAX for an experiment, before anything is compiled."""
     task = experiment.task
-    device.configure(experiment.devices or None if devices is None else devices, task.spec.image_shape is not None)
+    devices = experiment.devices if devices is None else devices
+    device.configure(devices or None, task.spec.image_shape is not None, task.wide_vectors)
 
 
 def load(run: RunLike) -> Run:

@@ -12,7 +12,6 @@ from ..experiment.experiment import Experiment
 from ..pipeline import find_experiment
 from .options import emit, parse, say, take_option
 
-DEFAULT = "racing"
 What = Literal["sim", "render", "policy", "train", "memory"]
 
 
@@ -59,7 +58,7 @@ def find_measured(task: str | None, preset: str | None) -> tuple[Experiment[Any,
     if preset is not None:
         return find_experiment(preset)
     tasks = registry.task_classes()
-    name = task or DEFAULT
+    name = task or next(iter(tasks))
     if name in tasks:
         # What a preset of the same name trains with, on the task as it is by default.
         presets = registry.presets()
@@ -91,7 +90,7 @@ def measure(options: BenchOptions, experiment: Experiment[Any, Any], name: str) 
     images = options.what == "render" or experiment.task.spec.image_shape is not None
     usual = 0 if options.what in ("policy", "train") else 1
     devices = usual if options.devices is None else options.devices
-    device.configure(devices or None, images)
+    device.configure(devices or None, images, options.what == "render" or experiment.task.wide_vectors)
     agents = experiment.task.spec.agents
     if options.what == "render":
         from ..bench.render import render

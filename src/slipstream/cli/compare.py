@@ -18,9 +18,9 @@ class CompareOptions:
     """Train and score several agents on the same worlds and write one page about them; what is done is not repeated."""
 
     name: tyro.conf.Positional[str]
-    """a comparison such as marine, or a preset or FILE.py:Task that is trained by several learners"""
+    """a comparison (see `slipstream list`), or a preset or FILE.py:Task that is trained by several learners"""
     presets: str = ""
-    """only these presets of a comparison, such as marine,marine-sac"""
+    """only these presets of a comparison, separated by commas"""
     learners: str = ""
     """learners to compare on a preset or task, such as ppo,sac; by default all that take its actions"""
     folder: Path | None = None

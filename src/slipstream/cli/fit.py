@@ -7,7 +7,9 @@ from pathlib import Path
 
 import tyro
 
+from ..core.task import FittableTask
 from ..evaluation.fit import Fit
+from ..experiment import registry
 from ..pipeline import FIT_ON_DEVICE, find_experiment, fit
 from ..plants.settings import PlantSettings
 from .options import emit, parse
@@ -17,8 +19,8 @@ from .options import emit, parse
 class FitOptions:
     """Fit the fast model of a preset to a plant, or to a flight log, and write a preset that train takes."""
 
-    preset: str = "survey-transit"
-    """preset whose model is fitted"""
+    preset: str = ""
+    """preset whose model is fitted; by default the first one whose model also takes flight logs"""
     plant: str = FIT_ON_DEVICE
     """px4-controller (on the device), mujoco, betaflight or px4"""
     log: Path | None = None
@@ -39,7 +41,7 @@ class FitOptions:
 
 def run(words: list[str]) -> int:
     options = parse(FitOptions, words, "fit")
-    base, name = find_experiment(options.preset)
+    base, name = find_experiment(options.preset or default_preset())
     source = options.log.stem if options.log else options.plant
     out = options.out or Path(f"{name}-{source}.json")
     if not os.access(out.parent, os.W_OK):
@@ -56,6 +58,14 @@ def run(words: list[str]) -> int:
     )
     emit({"preset": str(out), **found.as_dict()}, options.json, lambda: format_fit(found, out))
     return 0
+
+
+def default_preset() -> str:
+    """The first preset whose model can be fitted to a plant and to a log."""
+    for name, preset in registry.presets().items():
+        if isinstance(preset.task, FittableTask) and preset.task.fit_model().cruises:
+            return name
+    raise ValueError("no preset has a model that can be fitted; name one by --preset")
 
 
 def format_fit(found: Fit, out: Path) -> str:

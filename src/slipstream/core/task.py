@@ -116,6 +116,8 @@ class Task(Generic[S]):
 
     report: ClassVar[str] = "slipstream.reports.default"
     """Module that draws the film and writes the page; imported only when one is made."""
+    wide_vectors: ClassVar[bool] = True
+    """Whether a step gains by vectors of 512 bits on CPUs that have them; measured, not guessed."""
     progress_bar: ClassVar[Mapping[str, str]] = {"success": "success {:.0%}"}
     """Metrics shown while training, and how each is written."""
 

@@ -29,6 +29,7 @@ class Marine(Task[MarineState]):
     """Sail to a goal among other vessels, buoys and vortices. By default five WAM-V and four buoys, under COLREGs."""
 
     report: ClassVar[str] = "slipstream.tasks.marine.report"
+    wide_vectors: ClassVar[bool] = False
 
     vessels: int = 5
     """vessels in each world, 1 to 16"""

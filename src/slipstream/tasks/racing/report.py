@@ -19,6 +19,7 @@ from ...reports.text import Film, ReportText, Section
 from ...reports.video import FPS
 from ...sensors.camera import Camera, View
 from ...sensors.scene import Color
+from .chart import track_map
 from .scene import nose_camera, race_scene
 from .task import Racing
 from .track import OUTER, Gate
@@ -106,7 +107,7 @@ def path_chart(episodes: list[Episode]) -> str:
             place = position if agent is None else position[:, agent]
             speed = np.linalg.norm(velocity if agent is None else velocity[:, agent], axis=-1)
             paths.append((place[:900], speed[:900]))
-    return charts.track_map(gates, paths, OUTER)
+    return track_map(gates, paths, OUTER)
 
 
 def by_agent(episode: Episode) -> list[Episode]:
