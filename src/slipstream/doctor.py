@@ -12,6 +12,7 @@ from .core import device
 
 OPTIONAL = {
     "mujoco": ("the MuJoCo plant", "pip install mujoco"),
+    "pymavlink": ("--plant px4", "pip install pymavlink"),
     "pyulog": ("fitting to a PX4 flight log", "pip install pyulog"),
     "tensorboard": ("looking at tensorboard/ in a run", "pip install tensorboard"),
 }

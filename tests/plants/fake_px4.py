@@ -20,17 +20,18 @@ WEAK = 0.05 / 6.5
 HOVER = 0.72
 ROLL, PITCH, YAW = (-1, 1, 1, -1), (1, -1, 1, -1), (1, 1, -1, -1)
 FULL = 0x1BFF
+POSITION_TARGET, ATTITUDE_TARGET = "SET_POSITION_TARGET_LOCAL_NED", "SET_ATTITUDE_TARGET"
 
 
 class Fake:
     def __init__(self, instance, fault):
         self.instance, self.fault = instance, fault
-        self.simulator_encoder, self.offboard_encoder = m.Speaker(1, 200), m.Speaker(instance + 1, 1)
+        self.simulator_encoder, self.offboard_encoder = m.Encoder(1, 200), m.Encoder(instance + 1, 1)
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 14580 + instance))
         self.udp.setblocking(False)
         self.remote = ("127.0.0.1", 14540 + min(instance, 9))
-        self.heard, self.aired = m.Listener(), m.Listener()
+        self.heard, self.aired = m.Decoder(), m.Decoder()
         self.sensors, self.clock, self.same, self.last_force = 0, 0, 0, None
         self.armed = self.offboard = self.failsafe = False
         self.setpoint, self.setpoint_time = None, -1e9
@@ -47,7 +48,7 @@ class Fake:
                 self.tcp = socket.create_connection(("127.0.0.1", 4560 + self.instance), 1.0)
                 self.tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.tcp.settimeout(None)
-                self.tcp.sendall(self.simulator_encoder.pack(m.HEARTBEAT, 0, 2, 12, 0, 0, 3))
+                self.tcp.sendall(self.simulator_encoder.pack("HEARTBEAT", 2, 12, 0, 0, 0, 3))
                 return
             except OSError:
                 time.sleep(0.02)
@@ -58,42 +59,42 @@ class Fake:
             data = self.tcp.recv(65536)
             if not data:
                 break
-            for message in self.heard.feed(data):
-                if message.kind is m.HIL_GPS:
-                    self.fix = message["fix"] >= 3 and message["satellites"] >= 6 and message["eph"] <= 300
-                elif message.kind is m.HIL_STATE:
+            for message in self.heard.parse(data):
+                if message.get_type() == "HIL_GPS":
+                    self.fix = message.fix_type >= 3 and message.satellites_visible >= 6 and message.eph <= 300
+                elif message.get_type() == "HIL_STATE_QUATERNION":
                     self.know(message)
-                elif message.kind is m.HIL_SENSOR:
+                elif message.get_type() == "HIL_SENSOR":
                     self.step(message)
         # PX4 does not reconnect: it spins until somebody ends it.
         while True:
             time.sleep(1.0)
 
     def know(self, message):
-        north = math.radians(message["lat"] * 1e-7) * 6_371_000.0
-        east = math.radians(message["lon"] * 1e-7) * 6_371_000.0 * math.cos(math.radians(47.397742))
-        here = [north, east, -1e-3 * message["alt"]]
+        north = math.radians(message.lat * 1e-7) * 6_371_000.0
+        east = math.radians(message.lon * 1e-7) * 6_371_000.0 * math.cos(math.radians(47.397742))
+        here = [north, east, -1e-3 * message.alt]
         self.home = self.home or here
         self.place = [a - b for a, b in zip(here, self.home, strict=True)]
-        self.velocity = [0.01 * message[k] for k in ("vx", "vy", "vz")]
-        self.q = tuple(message[k] for k in "wxyz")
+        self.velocity = [0.01 * v for v in (message.vx, message.vy, message.vz)]
+        self.q = tuple(message.attitude_quaternion)
 
     def step(self, message):
-        now = message["time_us"]
+        now = message.time_usec
         if now <= self.clock:
             print(f"the clock went from {self.clock} to {now}", flush=True)
             sys.exit(3)
         self.clock, self.sensors = now, self.sensors + 1
-        fields = message["fields"]
+        fields = message.fields_updated
         for mask in (0x007, 0x038, 0x1C0, 0x1A00):
             # A group counts only if all of it is there.
             if fields & mask == mask:
                 self.update |= mask
-        force = (message["ax"], message["ay"], message["az"])
+        force = (message.xacc, message.yacc, message.zacc)
         self.same = self.same + 1 if force == self.last_force else 0
-        self.last_force, self.force_z = force, message["az"]
-        self.rates = [message[k] for k in ("gx", "gy", "gz")]
-        if abs(message["ax"]) > 16 * 9.81 or max(map(abs, self.rates)) > math.radians(2000.0):
+        self.last_force, self.force_z = force, message.zacc
+        self.rates = [message.xgyro, message.ygyro, message.zgyro]
+        if abs(message.xacc) > 16 * 9.81 or max(map(abs, self.rates)) > math.radians(2000.0):
             print("an inertial reading does not fit its number", flush=True)
             sys.exit(4)
         seconds = 1e-6 * now
@@ -116,27 +117,27 @@ class Fake:
         signals = self.control(seconds) if self.armed else [0.0] * 4
         self.tcp.sendall(
             self.simulator_encoder.pack(
-                m.HIL_ACTUATOR_CONTROLS, now, 1, *signals, *[0.0] * 12, 1 | (128 if self.armed else 0)
+                "HIL_ACTUATOR_CONTROLS", now, [*signals, *[0.0] * 12], 1 | (128 if self.armed else 0), 1
             )
         )
         self.tell(seconds)
 
     # The offboard link
 
-    def say(self, kind, *values):
-        self.udp.sendto(self.offboard_encoder.pack(kind, *values), self.remote)
+    def say(self, name, *values):
+        self.udp.sendto(self.offboard_encoder.pack(name, *values), self.remote)
 
     def text(self, words):
-        self.say(m.STATUSTEXT, 4, words.encode())
+        self.say("STATUSTEXT", 4, words.encode())
 
     def tell(self, seconds):
         if self.sensors % 5 == 0 and self.fix and self.update & FULL == FULL & ~0x400:
             stamp = int(1e3 * seconds)
-            self.say(m.LOCAL_POSITION_NED, stamp, *self.place, *self.velocity)
-            self.say(m.ATTITUDE_QUATERNION, stamp, *self.q, *self.rates)
+            self.say("LOCAL_POSITION_NED", stamp, *self.place, *self.velocity)
+            self.say("ATTITUDE_QUATERNION", stamp, *self.q, *self.rates)
         if self.sensors % 125 == 0:
             mode = 6 if self.offboard else 4
-            self.say(m.HEARTBEAT, mode << 16, 2, 12, 128 if self.armed else 0, 4, 3)
+            self.say("HEARTBEAT", 2, 12, 128 if self.armed else 0, mode << 16, 4, 3)
 
     def listen(self, seconds):
         while True:
@@ -144,19 +145,19 @@ class Fake:
                 data, _ = self.udp.recvfrom(65536)
             except BlockingIOError:
                 return
-            for message in self.aired.feed(data):
-                if message.kind in (m.SET_POSITION_TARGET, m.SET_ATTITUDE_TARGET):
-                    if message["system"] == self.instance + 1:
+            for message in self.aired.parse(data):
+                if message.get_type() in (POSITION_TARGET, ATTITUDE_TARGET):
+                    if message.target_system == self.instance + 1:
                         self.setpoint, self.setpoint_time = message, seconds
-                        if message.kind is m.SET_POSITION_TARGET:
+                        if message.get_type() == POSITION_TARGET:
                             self.place_told, self.place_time = message, seconds
-                            if message["mask"] == 1479:
+                            if message.type_mask == 1479:
                                 self.flown_time = min(self.flown_time, seconds)
-                elif message.kind is m.COMMAND_LONG and message["system"] == self.instance + 1:
+                elif message.get_type() == "COMMAND_LONG" and message.target_system == self.instance + 1:
                     self.obey(message, seconds)
 
     def obey(self, message, seconds):
-        command, fresh = message["command"], seconds - self.setpoint_time < LOSS
+        command, fresh = message.command, seconds - self.setpoint_time < LOSS
         good = True
         if command == 176:
             good = fresh and not self.failsafe
@@ -168,8 +169,8 @@ class Fake:
             if not good:
                 self.text("Arming denied: the fake is told to")
         elif command == 512:
-            self.say(m.AUTOPILOT_VERSION, 0, 0, 0x010E0300, 0, 0, 0, 0, 0, b"")
-        self.say(m.COMMAND_ACK, command, 0 if good else 2)
+            self.say("AUTOPILOT_VERSION", 0, 0x010E0300, 0, 0, 0, *[[0] * 8] * 3, 0, 0, 0)
+        self.say("COMMAND_ACK", command, 0 if good else 2)
 
     # Flying
 
@@ -179,18 +180,18 @@ class Fake:
         pitch = math.asin(max(-1.0, min(1.0, 2 * (w * y - z * x))))
         yaw = math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
         told, turn = self.setpoint, 0.0
-        if told is not None and told.kind is m.SET_ATTITUDE_TARGET and seconds - self.place_time < SWITCH:
+        if told is not None and told.get_type() == ATTITUDE_TARGET and seconds - self.place_time < SWITCH:
             told = self.place_told  # the change of mode takes its time
         if told is None or self.failsafe:
             wanted = (0.0, 0.0, -1.0)
-        elif told.kind is m.SET_ATTITUDE_TARGET:
-            return self.allocate(told["thrust"], [told["roll"], told["pitch"], told["yaw"]])
-        elif told["mask"] == 1479:
-            wanted, turn = (told["vx"], told["vy"], told["vz"]), told["yaw_rate"]
+        elif told.get_type() == ATTITUDE_TARGET:
+            return self.allocate(told.thrust, [told.body_roll_rate, told.body_pitch_rate, told.body_yaw_rate])
+        elif told.type_mask == 1479:
+            wanted, turn = (told.vx, told.vy, told.vz), told.yaw_rate
         else:
-            gap = [told[k] - p for k, p in zip("xyz", self.place, strict=True)]
+            gap = [a - p for a, p in zip((told.x, told.y, told.z), self.place, strict=True)]
             wanted = [max(-3.0, min(3.0, 0.95 * g)) for g in gap]
-            off = (told["yaw"] - yaw + math.pi) % (2 * math.pi) - math.pi
+            off = (told.yaw - yaw + math.pi) % (2 * math.pi) - math.pi
             turn = max(-1.0, min(1.0, off))
         north, east = (1.8 * (v - now) for v, now in zip(wanted[:2], self.velocity[:2], strict=True))
         down = max(-3.0, min(1.5, wanted[2])) - self.velocity[2]

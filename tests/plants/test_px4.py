@@ -102,9 +102,10 @@ def test_a_blow_is_clipped_to_what_px4_can_hold():
 
 def test_satellites_say_where_and_how_fast():
     fix = gps_values(7, np.array([100.0, 0.0, -10.0]), np.array([3.0, 4.0, -1.0]))
-    assert fix[1] - 473977420 == pytest.approx(8993, abs=2)  # 1e-7 degrees
-    assert fix[3] == 498_000
-    assert fix[6:10] == (500, 300, 400, -100)
+    assert fix[1] == 3
+    assert fix[2] - 473977420 == pytest.approx(8993, abs=2)  # 1e-7 degrees
+    assert fix[4] == 498_000
+    assert fix[7:11] == (500, 300, 400, -100)
 
 
 def test_parameters_are_stock_for_the_iris_and_told_for_another_vehicle():

@@ -30,6 +30,10 @@ OFFBOARD_MODE = 6
 """PX4's main mode in the custom mode of a heartbeat."""
 PX4_AUTOPILOT = 12
 """MAV_AUTOPILOT_PX4."""
+GROUND_STATION = (6, 8, 0, 0, 4, 3)
+"""The fields of our heartbeat: MAV_TYPE_GCS, MAV_AUTOPILOT_INVALID, no mode, MAV_STATE_ACTIVE, MAVLink version 3."""
+LOCAL_NED = 1
+"""MAV_FRAME_LOCAL_NED."""
 ARMED_FLAG = 128
 """MAV_MODE_FLAG_SAFETY_ARMED."""
 VELOCITY_AND_YAW_RATE, POSITION_AND_YAW, BODY_RATES = 1479, 2496, 128
@@ -137,7 +141,7 @@ class OffboardSocket:
 
     def __init__(self, port: int) -> None:
         self.autopilots: list[Autopilot] = []
-        self.decoder = mavlink.Listener()
+        self.decoder = mavlink.Decoder()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self.socket.bind(("127.0.0.1", port))
@@ -156,9 +160,9 @@ class OffboardSocket:
                 data, _ = self.socket.recvfrom(65536)
             except OSError:
                 return
-            for message in self.decoder.feed(data):
+            for message in self.decoder.parse(data):
                 for autopilot in self.autopilots:
-                    if autopilot.instance + 1 == message.system:
+                    if autopilot.instance + 1 == message.get_srcSystem():
                         autopilot.on_message(message)
 
 
@@ -184,8 +188,8 @@ class Autopilot:
             self.sockets[port] = OffboardSocket(port)
         self.offboard_socket = self.sockets[port]
         self.offboard_socket.autopilots.append(self)
-        self.simulator_encoder, self.offboard_encoder = mavlink.Speaker(), mavlink.Speaker()
-        self.decoder = mavlink.Listener()
+        self.simulator_encoder, self.offboard_encoder = mavlink.Encoder(), mavlink.Encoder()
+        self.decoder = mavlink.Decoder()
         self.time_us, self.answered_us, self.replies = 1_000_000, 0, 0
         self.motor_signals = np.zeros(4)
         self.armed = self.offboard = self.messages_requested = False
@@ -264,50 +268,51 @@ class Autopilot:
                 code = self.process.child.poll() if self.process else None
                 self.fail(f"PX4 {self.instance} ended" + ("" if code is None else f" with code {code}"))
                 return False
-            for message in self.decoder.feed(data):
-                if message.kind is mavlink.HIL_ACTUATOR_CONTROLS:
-                    self.answered_us = max(self.answered_us, message.values[0])
+            for message in self.decoder.parse(data):
+                if message.get_type() == "HIL_ACTUATOR_CONTROLS":
+                    self.answered_us = max(self.answered_us, message.time_usec)
                     self.replies += 1
-                    self.motor_signals = np.clip(np.array(message.values[2:6]), 0.0, 1.0)
-                    self.armed = bool(message.values[18] & ARMED_FLAG)
+                    self.motor_signals = np.clip(np.array(message.controls[:4]), 0.0, 1.0)
+                    self.armed = bool(message.mode & ARMED_FLAG)
         return True
 
     # The offboard link
 
-    def send(self, kind: mavlink.Kind, *values: mavlink.Value) -> None:
+    def send(self, name: str, *values: mavlink.Value, **fields: mavlink.Value) -> None:
         """Send one message over the offboard link; a lost datagram is no error."""
         with contextlib.suppress(OSError):
-            data = self.offboard_encoder.pack(kind, *values)
+            data = self.offboard_encoder.pack(name, *values, **fields)
             self.offboard_socket.socket.sendto(data, ("127.0.0.1", PX4_OFFBOARD_PORT + self.instance))
 
     def send_command(self, command: int, *values: float) -> None:
         """Send a COMMAND_LONG; missing parameters are 0."""
         padded = (*values, *[0.0] * (7 - len(values)))
-        self.send(mavlink.COMMAND_LONG, *padded, command, self.instance + 1, 1, 0)
+        self.send("COMMAND_LONG", self.instance + 1, 1, command, 0, *padded)
 
     def on_message(self, message: mavlink.Message) -> None:
         """Store what a message of the offboard link tells about PX4."""
-        if message.kind is mavlink.LOCAL_POSITION_NED:
-            self.position = np.array(message.values[1:4])
-            self.velocity = np.array(message.values[4:7])
-        elif message.kind is mavlink.ATTITUDE_QUATERNION:
-            self.attitude = np.array(message.values[1:5])
-            self.rates = np.array(message.values[5:8])
-        elif message.kind is mavlink.HEARTBEAT and message["autopilot"] == PX4_AUTOPILOT:
-            self.offboard = (message["custom_mode"] >> 16) & 0xFF == OFFBOARD_MODE
-        elif message.kind is mavlink.STATUSTEXT:
-            self.status_texts = [*self.status_texts[-9:], message["text"].split(b"\0")[0].decode(errors="replace")]
-        elif message.kind is mavlink.AUTOPILOT_VERSION:
-            n = message["flight"]
-            self.px4 = replace(self.px4, version=f"v{n >> 24}.{n >> 16 & 255}.{n >> 8 & 255}")
+        match message.get_type():
+            case "LOCAL_POSITION_NED":
+                self.position = np.array([message.x, message.y, message.z])
+                self.velocity = np.array([message.vx, message.vy, message.vz])
+            case "ATTITUDE_QUATERNION":
+                self.attitude = np.array([message.q1, message.q2, message.q3, message.q4])
+                self.rates = np.array([message.rollspeed, message.pitchspeed, message.yawspeed])
+            case "HEARTBEAT" if message.autopilot == PX4_AUTOPILOT:
+                self.offboard = (message.custom_mode >> 16) & 0xFF == OFFBOARD_MODE
+            case "STATUSTEXT":
+                self.status_texts = [*self.status_texts[-9:], message.text]
+            case "AUTOPILOT_VERSION":
+                n = message.flight_sw_version
+                self.px4 = replace(self.px4, version=f"v{n >> 24}.{n >> 16 & 255}.{n >> 8 & 255}")
 
     def send_heartbeat(self) -> None:
         """Send our heartbeat; the first time after PX4 has a position, also request the messages that we need."""
-        self.send(mavlink.HEARTBEAT, 0, 6, 8, 0, 4, 3)
+        self.send("HEARTBEAT", *GROUND_STATION)
         if not self.messages_requested and self.position is not None:
-            for number in (mavlink.LOCAL_POSITION_NED.number, mavlink.ATTITUDE_QUATERNION.number):
-                self.send_command(MESSAGE_INTERVAL, number, 10_000.0)
-            self.send_command(REQUEST_MESSAGE, mavlink.AUTOPILOT_VERSION.number)
+            for name in ("LOCAL_POSITION_NED", "ATTITUDE_QUATERNION"):
+                self.send_command(MESSAGE_INTERVAL, mavlink.message_id(name), 10_000.0)
+            self.send_command(REQUEST_MESSAGE, mavlink.message_id("AUTOPILOT_VERSION"))
             self.messages_requested = True
 
     def send_setpoint(
@@ -320,13 +325,14 @@ class Autopilot:
         if isinstance(setpoint, VelocitySetpoint):
             v = enu_to_ned(np.array(setpoint.velocity.parts, float))
             yaw_rate = -float(setpoint.yaw_rate)
-            values = (now, 0, 0, 0, *v, 0, 0, 0, 0, yaw_rate, VELOCITY_AND_YAW_RATE, *target, 1)
-            self.send(mavlink.SET_POSITION_TARGET, *values)
+            parts = (*[0.0] * 3, *v, *[0.0] * 3, 0.0, yaw_rate)
+            self.send("SET_POSITION_TARGET_LOCAL_NED", now, *target, LOCAL_NED, VELOCITY_AND_YAW_RATE, *parts)
         elif isinstance(setpoint, PositionSetpoint):
             p = enu_to_ned(np.array(setpoint.position.parts, float) - origin)
             v = enu_to_ned(np.array(setpoint.velocity.parts, float))
             yaw = 0.5 * math.pi - float(setpoint.yaw)
-            self.send(mavlink.SET_POSITION_TARGET, now, *p, *v, 0, 0, 0, yaw, 0, POSITION_AND_YAW, *target, 1)
+            parts = (*p, *v, *[0.0] * 3, yaw, 0.0)
+            self.send("SET_POSITION_TARGET_LOCAL_NED", now, *target, LOCAL_NED, POSITION_AND_YAW, *parts)
         else:
             thrust = float(controller.thrust_curve(vehicle.signal_for(setpoint.thrust)))
             self.send_rates(np.array(setpoint.rates.parts, float), thrust)
@@ -334,4 +340,5 @@ class Autopilot:
     def send_rates(self, rates: np.ndarray, thrust: float) -> None:
         """Send body rates and a normalized thrust."""
         now, target = self.time_us // 1000, (self.instance + 1, 1)
-        self.send(mavlink.SET_ATTITUDE_TARGET, now, 1, 0, 0, 0, *flu_to_frd(rates), thrust, *target, BODY_RATES)
+        level = (1.0, 0.0, 0.0, 0.0)
+        self.send("SET_ATTITUDE_TARGET", now, *target, BODY_RATES, level, *flu_to_frd(rates), thrust)

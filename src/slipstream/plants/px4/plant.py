@@ -104,6 +104,7 @@ class Px4Plant:
             raise ValueError("instances must be at least 1 and first_instance not negative")
         self.px4 = Px4.find(px4)
         self.px4.check()
+        mavlink.load_dialect()
         self.instances, self.first_instance, self.rate = instances, first_instance, physics_rate
         self.reply_timeout, self.seed, self.sensors, self.state_estimate = reply_timeout, seed, sensors, state_estimate
         self.max_worlds = 1
@@ -370,13 +371,13 @@ class Px4Plant:
             if gps:
                 measured_position = position[k] + sensors.gps_position_noise * noise[k, 10:13]
                 measured_velocity = velocity[k] + sensors.gps_velocity_noise * noise[k, 13:]
-                data = encoder.pack(mavlink.HIL_GPS, *gps_values(now, measured_position, measured_velocity))
+                data = encoder.pack("HIL_GPS", *gps_values(now, measured_position, measured_velocity))
             if slow:
                 truth = state_values(now, attitude[k], rates[k], position[k], velocity[k])
-                data += encoder.pack(mavlink.HIL_STATE, *truth)
+                data += encoder.pack("HIL_STATE_QUATERNION", *truth)
             altitude = float(altitudes[k])
             pressure = pressure_at(altitude)
-            data += encoder.pack(mavlink.HIL_SENSOR, now, *readings[k], pressure, 0.0, altitude, 20.0, fields, 0)
+            data += encoder.pack("HIL_SENSOR", now, *readings[k], pressure, 0.0, altitude, 20.0, fields, 0)
             autopilot.send_sensors(data)
 
     def _note_failures(self) -> None:

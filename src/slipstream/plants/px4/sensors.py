@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from ...core.geometry import Scalar, Vec3
 from ...dynamics.quadrotor import GRAVITY, QuadrotorState
+from .. import mavlink
 from .frames import enu_to_ned
 
 HOME = (47.397742, 8.545594, 488.0)
@@ -84,9 +85,9 @@ def to_centimeters(velocity: Float[np.ndarray, "3"]) -> list[int]:
 
 
 def gps_values(time_us: int, position: Float[np.ndarray, "3"], velocity: Float[np.ndarray, "3"]) -> tuple[int, ...]:
-    """The values of HIL_GPS for a measured position and velocity in NED."""
+    """The fields of HIL_GPS, in order, for a measured position and velocity in NED."""
     ground_speed = min(round(100.0 * math.hypot(velocity[0], velocity[1])), 65534)
-    return time_us, *geodetic(position), 90, 140, ground_speed, *to_centimeters(velocity), 65535, 3, 12
+    return time_us, 3, *geodetic(position), 90, 140, ground_speed, *to_centimeters(velocity), 65535, 12
 
 
 def state_values(
@@ -95,6 +96,6 @@ def state_values(
     rates: Float[np.ndarray, "3"],
     position: Float[np.ndarray, "3"],
     velocity: Float[np.ndarray, "3"],
-) -> tuple[float, ...]:
-    """The values of HIL_STATE_QUATERNION: the true state, which PX4 only logs."""
-    return time_us, *q, *rates, *geodetic(position), *to_centimeters(velocity), 0, 0, 0, 0, 0
+) -> tuple[mavlink.Value, ...]:
+    """The fields of HIL_STATE_QUATERNION, in order: the true state, which PX4 only logs."""
+    return time_us, q.tolist(), *rates, *geodetic(position), *to_centimeters(velocity), 0, 0, 0, 0, 0
