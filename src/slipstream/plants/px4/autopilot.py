@@ -32,8 +32,6 @@ PX4_AUTOPILOT = 12
 """MAV_AUTOPILOT_PX4."""
 GROUND_STATION = (6, 8, 0, 0, 4, 3)
 """The fields of our heartbeat: MAV_TYPE_GCS, MAV_AUTOPILOT_INVALID, no mode, MAV_STATE_ACTIVE, MAVLink version 3."""
-<<<<<<< HEAD
-=======
 UNUSED_MESSAGES = (
     "ATTITUDE", "HIGHRES_IMU", "GLOBAL_POSITION_INT", "ODOMETRY", "GPS_RAW_INT", "ALTITUDE", "SERVO_OUTPUT_RAW",
     "VFR_HUD", "ATTITUDE_TARGET", "POSITION_TARGET_LOCAL_NED",
@@ -42,7 +40,6 @@ UNUSED_MESSAGES = (
 
 pymavlink decodes every message that arrives; decoding these took 5 % of the plant's CPU time.
 """
->>>>>>> h-mav
 LOCAL_NED = 1
 """MAV_FRAME_LOCAL_NED."""
 ARMED_FLAG = 128
@@ -318,20 +315,13 @@ class Autopilot:
                 self.px4 = replace(self.px4, version=f"v{n >> 24}.{n >> 16 & 255}.{n >> 8 & 255}")
 
     def send_heartbeat(self) -> None:
-<<<<<<< HEAD
-        """Send our heartbeat; the first time after PX4 has a position, also request the messages that we need."""
-=======
         """Send our heartbeat; the first time after PX4 has a position, also choose the messages that it sends."""
->>>>>>> h-mav
         self.send("HEARTBEAT", *GROUND_STATION)
         if not self.messages_requested and self.position is not None:
             for name in ("LOCAL_POSITION_NED", "ATTITUDE_QUATERNION"):
                 self.send_command(MESSAGE_INTERVAL, mavlink.message_id(name), 10_000.0)
-<<<<<<< HEAD
-=======
             for name in UNUSED_MESSAGES:
                 self.send_command(MESSAGE_INTERVAL, mavlink.message_id(name), -1.0)
->>>>>>> h-mav
             self.send_command(REQUEST_MESSAGE, mavlink.message_id("AUTOPILOT_VERSION"))
             self.messages_requested = True
 
