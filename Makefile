@@ -50,7 +50,7 @@ bench: setup
 	$(BIN)/slipstream bench sim --json
 	$(BIN)/slipstream bench sim --devices 0 --json
 	$(BIN)/slipstream bench train --json
-	$(BIN)/slipstream bench train --epochs 4 --minibatches 4 --json
+	$(BIN)/slipstream bench train --learner.epochs 4 --learner.minibatches 4 --json
 	$(BIN)/slipstream bench memory --json
 
 clean:
