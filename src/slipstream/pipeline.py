@@ -9,9 +9,8 @@ sl.report(run)
 """
 
 import json
-import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ from .experiment.experiment import Experiment
 from .plants.plant import PlantError
 from .plants.registry import PLANTS
 from .plants.settings import PlantSettings
-from .progress import CountingBar, ParallelBar, TrainingBar
+from .progress import CountingBar, ParallelBar, TrainingBar, on_interrupt
 from .reports import compare as comparison
 from .reports import page, video
 from .reports import parity as parity_film
@@ -170,29 +169,12 @@ def train_run(run: Run, resume: bool = False) -> TrainingStatus:
         stopping = True
         print("stopping after this chunk; press again to stop at once", file=sys.stderr, flush=True)
 
-    with handle_interrupt(stop), TrainingBar(run.name, experiment.task.progress_bar) as bar:
+    with on_interrupt(stop), TrainingBar(run.name, experiment.task.progress_bar) as bar:
         status = run_training(run, resume, bar.update, bar.say, stop=lambda: stopping)
     if stopping and status.step < status.steps:
         again = f"slipstream train --resume --run {run.folder}"
         print(f"saved at step {status.step:,}. Go on with: {again}", file=sys.stderr, flush=True)
     return status
-
-
-class handle_interrupt:  # noqa: N801 (used like a function)
-    """Ctrl-C calls `handler` while a `with` lasts; outside the main thread, where that is not possible, nothing."""
-
-    def __init__(self, handler: Callable[..., None]) -> None:
-        self.handler = handler
-
-    def __enter__(self) -> None:
-        try:
-            self.before: Any = signal.signal(signal.SIGINT, self.handler)
-        except ValueError:
-            self.before = None
-
-    def __exit__(self, *_: object) -> None:
-        if self.before is not None:
-            signal.signal(signal.SIGINT, self.before)
 
 
 def evaluate(

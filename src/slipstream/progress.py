@@ -1,9 +1,11 @@
 """Progress on a terminal: a live bar where there is one, a line now and then where there is not."""
 
+import contextlib
 import math
+import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -136,3 +138,17 @@ class ParallelBar(Live):
         elif done != self.done:
             self.done = done
             print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def on_interrupt(handler: Callable[..., None]) -> Iterator[None]:
+    """Ctrl-C calls `handler` while a `with` lasts; outside the main thread, where that is not possible, nothing."""
+    try:
+        before = signal.signal(signal.SIGINT, handler)
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

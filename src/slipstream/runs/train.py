@@ -12,11 +12,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..core import device
 from ..core.task import CurriculumTask
 from ..experiment.experiment import Experiment
-from ..learn.compiled import Trainer
+from ..learn.compiled import Compiled, Trainer
 from ..learn.rollout import EpisodeStats
 from .profile import Looks
 from .run import Run
@@ -120,24 +121,9 @@ def _train(
     total = trainer.updates * experiment.learner.steps_per_update
     if resume and run.checkpoint_steps and run.checkpoint_steps[-1] >= total:
         return finished(run, total)
-    check_memory(trainer)
-    say("compiling")
-    chunk = trainer.compile()
-    say(f"compiled in {chunk.seconds:.1f} s for {trainer.mesh.size} device(s), {chunk.memory / 1e6:.0f} MB each")
-    refuse_more(chunk.memory * trainer.mesh.size, "it and what it computes on the way take")
-    step, before = 0, 0.0
-    if resume and run.checkpoint_steps:
-        step, state, complaints = run.load_newest(trainer.shape)
-        for complaint in complaints:
-            say(complaint)
-        state = jax.device_put(state, trainer.shardings)
-        facts = run.facts(step)
-        before = float(facts.get("seconds", 0.0))
-        say(f"going on from step {step:,}{other_devices(facts.get('devices'), trainer.mesh.size)}")
-    else:
-        state = initial_state(trainer, experiment)
+    chunk = compile_chunk(trainer, say)
+    step, before, state = start_or_resume(run, trainer, resume, say)
     run.truncate_metrics(step)
-
     first = first_step = saved = saved_step = None
     pause, chunk_seconds = save_seconds, 0.0
     looks = Looks(chunk.program.as_text())
@@ -176,16 +162,39 @@ def _train(
     if saved_step is None and not run.checkpoint_steps:
         run.save(step, state, keep=KEEP, seconds=look.seconds, selection_metric=None, devices=trainer.mesh.size)
     if first_step is not None and step > first_step:
-        samples = (step - first_step) * experiment.task.spec.agents * experiment.seeds
+        agents = experiment.task.spec.agents * experiment.seeds
+        cpu = max(time.process_time() - spent, 1e-9)
         run.write_profile(
             {
-                "samples_per_second": round(look.rate * experiment.task.spec.agents * experiment.seeds),
-                "samples_per_cpu_second": round(samples / max(time.process_time() - spent, 1e-9)),
+                "samples_per_second": round(look.rate * agents),
+                "samples_per_cpu_second": round((step - first_step) * agents / cpu),
                 "devices": trainer.mesh.size,
                 "share": looks.share,
             }
         )
     return look
+
+
+def compile_chunk(trainer: Trainer, say: Callable[[str], None]) -> Compiled:
+    """The program of a chunk; refused before and after compiling if it does not fit into memory."""
+    check_memory(trainer)
+    say("compiling")
+    chunk = trainer.compile()
+    say(f"compiled in {chunk.seconds:.1f} s for {trainer.mesh.size} device(s), {chunk.memory / 1e6:.0f} MB each")
+    refuse_more(chunk.memory * trainer.mesh.size, "it and what it computes on the way take")
+    return chunk
+
+
+def start_or_resume(run: Run, trainer: Trainer, resume: bool, say: Callable[[str], None]) -> tuple[int, float, PyTree]:
+    """The step, the seconds of training before it, and the training state: of the newest checkpoint, or of step 0."""
+    if not resume or not run.checkpoint_steps:
+        return 0, 0.0, initial_state(trainer, run.experiment)
+    step, state, complaints = run.load_newest(trainer.shape)
+    for complaint in complaints:
+        say(complaint)
+    facts = run.facts(step)
+    say(f"going on from step {step:,}{other_devices(facts.get('devices'), trainer.mesh.size)}")
+    return step, float(facts.get("seconds", 0.0)), jax.device_put(state, trainer.shardings)
 
 
 def finished(run: Run, total: int) -> TrainingStatus:
