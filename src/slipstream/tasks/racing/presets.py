@@ -33,8 +33,8 @@ race = Experiment(
 # training. The margin keeps its lines clear of the frames.
 racing = replace(
     race,
-    task=replace(race.task, control_rate=50, gate_margin=0.03),
-    learner=replace(race.learner, discount=0.98, gae_lambda=0.9, target_kl_final_fraction=0.03),
+    task=replace(race.task, control_rate=50, gate_margin=0.02),
+    learner=replace(race.learner, discount=0.98, gae_lambda=0.9, target_kl_final_fraction=0.03, anneal_start=0.75),
     steps=92_000_000,
     # Single policies of the second half differ by several per cent in success rate; their average less.
     average=0.5,
