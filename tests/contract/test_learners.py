@@ -70,7 +70,7 @@ def test_a_learner_trains_every_action_space_it_takes_and_refuses_the_others(nam
     assert isinstance(learner, Learner)
     if not takes(name, space):
         with pytest.raises(ValueError, match="take|choose"):
-            learner.check(task.spec, 1)
+            learner.check(task, 1)
         return
     trainer = Trainer(task, learner, device.mesh(1), updates=4, chunk_length=2)
     chunk, state = trainer.compile(), trainer.start(0)

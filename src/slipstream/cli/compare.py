@@ -83,7 +83,7 @@ def _listed(text: str) -> list[str]:
 def _accepts(experiment: Experiment[Any, Any], learner: str) -> bool:
     """Whether a learner can train the task."""
     try:
-        with_learner(experiment, learner).learner.check(experiment.task.spec, 1)
+        with_learner(experiment, learner).learner.check(experiment.task, 1)
     except ValueError:
         return False
     return True

@@ -221,6 +221,39 @@ class PrivilegedTask(Protocol):
 
 
 @runtime_checkable
+class DifferentiableTask(Protocol):
+    """A task whose motion a learner can differentiate: its `command` and `move` are smooth functions of the body.
+
+    Discrete decisions of the task, such as which gate comes next, are taken as they were in the rollout.
+    """
+
+    def differentiable_state(self, state: "AnyState") -> PyTree:
+        """What carries a gradient from step to step: the body, and commands that are still under way.
+
+        Every leaf is one real number for each agent.
+        """
+        ...
+
+    def with_differentiable_state(self, state: "AnyState", part: PyTree) -> Any:
+        """The state with that part replaced."""
+        ...
+
+    def smooth_reward(self, before: "AnyState", after: "AnyState") -> Float[Array, "*agents"]:
+        """A smooth surrogate of the reward of the step from `before` to `after`, for the actor's gradient.
+
+        It tells a failed step which way would have been better, where the true reward only has a jump.
+        """
+        ...
+
+
+@runtime_checkable
+class TerminalValueTask(Protocol):
+    """A differentiable task that knows what its last state of a window is worth, so that it needs no critic."""
+
+    def terminal_value(self, state: "AnyState") -> Float[Array, "*agents"]: ...
+
+
+@runtime_checkable
 class RespawningTask(Protocol):
     """A task whose agents come and go in a world that goes on. `state.step` then has the axis of agents, too."""
 

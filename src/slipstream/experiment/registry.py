@@ -27,6 +27,7 @@ from ..learn.ppo import Ppo
 from ..learn.pqn import Pqn
 from ..learn.rainbow import Rainbow
 from ..learn.sac import Sac
+from ..learn.shac import Shac
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 GROUP = "slipstream.tasks"
 """Entry points of installed packages: each names a module with `PRESETS`, or a task."""
 LEARNERS: dict[str, type] = {
-    "ppo": Ppo, "pqn": Pqn, "dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn, "ddpg": Ddpg, "td3": Td3, "sac": Sac,
-    "ac-iqn": AcIqn,
+    "shac": Shac, "ppo": Ppo, "pqn": Pqn, "dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn, "ddpg": Ddpg, "td3": Td3,
+    "sac": Sac, "ac-iqn": AcIqn,
 }  # fmt: skip
 _named: dict[str, type[Task[Any]]] = {}
 """Tasks from files that the user has named in this process, by the path and name."""

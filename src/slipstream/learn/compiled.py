@@ -41,7 +41,7 @@ class Trainer:
                 f"{self.learner.worlds} worlds do not divide over {self.mesh.size} devices; "
                 "choose a multiple, or set devices to 1"
             )
-        self.learner.check(self.task.spec, self.mesh.size)
+        self.learner.check(self.task, self.mesh.size)
 
     @cached_property
     def _specs(self) -> Any:

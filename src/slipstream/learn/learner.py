@@ -45,7 +45,7 @@ class Learner(Protocol[T]):
         """Steps of all worlds in one update; a step of a world is one of all its agents."""
         ...
 
-    def check(self, spec: Spec, devices: int) -> None:
+    def check(self, task: Task[Any], devices: int) -> None:
         """Refuse, with a `ValueError` that says what to change, a task this learner cannot train."""
         ...
 

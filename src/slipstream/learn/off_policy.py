@@ -131,8 +131,9 @@ class OffPolicy(Generic[P]):
     def steps_per_update(self) -> int:
         return self.worlds * self.rollout_length
 
-    def check(self, spec: Spec, devices: int) -> None:
+    def check(self, task: Task[Any], devices: int) -> None:
         """Refuse a task this cannot learn, or a batch that cannot be divided."""
+        spec = task.spec
         self.check_action(spec)
         if spec.image_shape:
             raise ValueError(f"{type(self).__name__.lower()} cannot learn from images; choose a task without, or ppo")

@@ -1,6 +1,5 @@
 """Proximal policy optimization (PPO): collect, estimate advantages, improve the clipped surrogate."""
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -13,17 +12,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ..core.errors import require_choice
 from ..core.rng import Rng
 from ..core.struct import per_world, struct
-from ..core.task import CameraTask, PackedImage, Spec, Task
+from ..core.task import PackedImage, Spec, Task
 from ..policy.actor_critic import ActorCritic, Architecture
 from ..policy.image_encoders import IMAGE_ENCODERS
 from ..policy.nets import ACTIVATIONS, Normalizer
 from ..policy.policy import ImageFeatures
 from .learner import Metrics
-from .returns import gae
-from .rollout import Decision, EpisodeStats, Images, Transition, init_worlds, masked_mean, observe_all, rollout
-
-CACHED_SAMPLES, CACHED_IMAGES = 256, 16
-"""Samples, or samples with an image, that stay in a CPU's nearest caches with all that is computed from them."""
+from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs, value_targets
+from .rollout import Decision, EpisodeStats, Images, Transition, init_worlds, masked_mean, rollout
 
 
 @struct
@@ -125,29 +121,13 @@ class Ppo:
         if self.learning_rate <= 0.0 or self.init_std <= 0.0 or self.state_estimation_coef < 0.0:
             raise ValueError("learning_rate and init_std must be positive, state_estimation_coef not negative")
 
-    def check(self, spec: Spec, devices: int) -> None:
+    def check(self, task: Task[Any], devices: int) -> None:
         """Refuse a task whose rollouts these settings cannot divide, or whose observations they cannot use."""
-        if self.rollout_length % spec.image_interval:
-            raise ValueError(
-                f"a rollout of {self.rollout_length} steps is not a whole number of images, one every "
-                f"{spec.image_interval} steps; change learner.rollout-length"
-            )
-        if self.state_estimation_coef and not spec.privileged_size:
-            raise ValueError("this task has no privileged state to predict; set learner.state-estimation-coef to 0")
-        if spec.privileged_size and self.shared_trunk:
+        if task.spec.privileged_size and self.shared_trunk:
             raise ValueError(
                 "a critic with privileged observations needs its own network; set learner.shared-trunk off"
             )
-        if shape := spec.image_shape:
-            # Refuses an image that the encoder cannot read.
-            jax.eval_shape(lambda: IMAGE_ENCODERS[self.image_encoder].init(jax.random.key(0), shape))
-        samples = self.worlds // devices * spec.agents * (self.rollout_length // spec.image_interval)
-        if samples % (self.minibatches * self.shuffle_block):
-            what = "images" if spec.image_shape else "samples"
-            raise ValueError(
-                f"{samples} {what} on each device do not divide into {self.minibatches} minibatches of whole blocks "
-                f"of {self.shuffle_block}; change learner.worlds, learner.minibatches or learner.shuffle-block"
-            )
+        check_rollouts(self, task.spec, devices)
 
     @property
     def steps_per_update(self) -> int:
@@ -225,25 +205,7 @@ class Ppo:
         axis: str | None,
     ) -> tuple[PpoBatch, Normalizer]:
         """The samples of a rollout with normalized advantages and value targets, and the new return normalizer."""
-        last, image_features = observe_all(task, worlds, None if images is None else 0), None
-        if images is not None:
-            assert isinstance(task, CameraTask)
-            new = policy.encode(jax.vmap(task.image)(worlds))
-            image_features = jnp.concatenate(
-                [jnp.repeat(images.image_features, task.spec.image_interval, axis=0), jnp.asarray(new)[None]]
-            )
-        values = policy.value(jnp.concatenate([transitions.observation, last[None]]), image_features)
-        normalizer = policy.return_normalizer
-        if self.normalize_returns:
-            values = values * jnp.sqrt(normalizer.variance) + normalizer.mean
-        advantage = gae(
-            transitions.reward, values[:-1], values[1:], transitions.terminated, transitions.truncated,
-            self.discount, self.gae_lambda,
-        )  # fmt: skip
-        target = advantage + values[:-1]
-        if self.normalize_returns:
-            normalizer = normalizer.update(target, transitions.valid, axis)
-            target = (target - normalizer.mean) * jax.lax.rsqrt(normalizer.variance + 1e-6)
+        advantage, target, normalizer = value_targets(self, task, policy, worlds, transitions, images, axis)
         center = masked_mean(advantage, transitions.valid, axis)
         std = jnp.sqrt(masked_mean((advantage - center) ** 2, transitions.valid, axis))
         assert transitions.log_prob is not None
@@ -262,35 +224,14 @@ class Ppo:
     ) -> tuple[PpoState, Metrics]:
         """The state after `epochs` passes over the batch, shuffled in blocks, which copy faster than single samples."""
         policy, learning_rate = train.policy, train.learning_rate
-        blocks = batch.advantage.shape[0] // self.shuffle_block
-        batch = jax.tree.map(lambda x: x.reshape(blocks, self.shuffle_block, *x.shape[1:]), batch)
-        orders = jax.vmap(lambda k: jax.random.permutation(k, blocks))(jax.random.split(key, self.epochs))
-        together = blocks_at_once(blocks // self.minibatches, self.shuffle_block, batch.image is not None)
-        orders = orders.reshape(self.epochs * self.minibatches, -1, together)
-
-        def learn(
-            carry: tuple[Any, optax.OptState], order: Int[Array, "parts blocks"]
-        ) -> tuple[tuple[Any, optax.OptState], Metrics]:
-            params, optimizer = carry
-
-            def grads_of(blocks: Int[Array, "blocks"]) -> tuple[Any, Metrics]:
-                part = jax.tree.map(lambda x: x[blocks].reshape(-1, *x.shape[2:]), batch)
-                return jax.grad(self._loss, has_aux=True)(params, policy, part)
-
-            def add(sums: tuple[Any, Metrics], blocks: Int[Array, "blocks"]) -> tuple[tuple[Any, Metrics], None]:
-                return jax.tree.map(jnp.add, sums, grads_of(blocks)), None
-
-            zeros = jax.tree.map(lambda x: jnp.zeros(x.shape), jax.eval_shape(grads_of, order[0]))
-            sums, _ = jax.lax.scan(add, zeros, order)
-            grads, metrics = jax.lax.psum(sums, axis) if axis else sums
-            # A minibatch may consist of restarts only.
-            count = jnp.maximum(metrics.pop("count"), 1.0)
-            grads, metrics = jax.tree.map(lambda x: x / count, (grads, metrics))
-            updates, optimizer = self._optimizer.update(grads, optimizer)
-            params = jax.tree.map(lambda p, u: p - learning_rate * u, params, updates)
-            return (params, optimizer), metrics | {"grad_norm": optax.tree.norm(grads)}
-
-        (params, optimizer), metrics = jax.lax.scan(learn, (policy.params, train.optimizer), orders)
+        params, optimizer, metrics = minibatch_epochs(
+            Descent(partial(self._loss, policy=policy), self._optimizer, learning_rate),
+            (policy.params, train.optimizer),
+            batch,
+            key,
+            (self.epochs, self.minibatches, self.shuffle_block),
+            axis,
+        )
         if self.learning_rate_schedule == "adaptive":
             # Once an update, by the divergence at its end: early minibatches always have a small one, and would
             # raise the learning rate every time.
@@ -301,7 +242,7 @@ class Ppo:
         train = replace(train, policy=policy, optimizer=optimizer, learning_rate=learning_rate)
         return train, jax.tree.map(jnp.mean, metrics)
 
-    def _loss(self, params: PyTree, policy: ActorCritic, batch: PpoBatch) -> tuple[Array, Metrics]:
+    def _loss(self, params: PyTree, batch: PpoBatch, policy: ActorCritic) -> tuple[Array, Metrics]:
         """Sums over the samples, not means: a minibatch comes in parts, and restarts do not count."""
         policy = policy.with_params(params)
         if self.final_std > 0.0:
@@ -350,26 +291,3 @@ def explore(
         sample = jax.vmap(sample)
     action, rngs = sample(head, rngs)
     return Decision(action, actions.log_prob(action)), rngs
-
-
-def flatten_batch(batch: PpoBatch, images: Images | None, interval: int) -> PpoBatch:
-    """Time, worlds and agents as one axis; with images, one sample for each image, with an axis of its steps."""
-    depth = batch.advantage.ndim
-    if images is None:
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch)
-
-    def steps_of_image(x: Array) -> Array:
-        parts = x.reshape(-1, interval, *x.shape[1:])
-        return jnp.moveaxis(parts, 1, depth).reshape(-1, interval, *x.shape[depth:])
-
-    batch = jax.tree.map(steps_of_image, batch)
-    return replace(batch, image=images.image.reshape(-1, *images.image.shape[depth:]))
-
-
-def blocks_at_once(blocks: int, block: int, images: bool) -> int:
-    """How many of a minibatch's blocks of samples go through the networks together.
-
-    On a CPU as many as stay in the nearest caches: a third less time than all at once.
-    """
-    cached = CACHED_IMAGES if images else CACHED_SAMPLES
-    return math.gcd(blocks, max(cached // block, 1)) if jax.default_backend() == "cpu" else blocks

@@ -99,8 +99,9 @@ class Pqn:
     def steps_per_update(self) -> int:
         return self.worlds * self.rollout_length
 
-    def check(self, spec: Spec, devices: int) -> None:
+    def check(self, task: Task[Any], devices: int) -> None:
         """Refuse a task this cannot learn, or a rollout that cannot be divided."""
+        spec = task.spec
         require_discrete(spec, "pqn")
         if spec.image_shape:
             raise ValueError("pqn cannot learn from images; choose a task without, or ppo")

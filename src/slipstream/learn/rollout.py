@@ -54,6 +54,7 @@ class Transition:
     terminated: Bool[Array, "*b"]
     truncated: Bool[Array, "*b"]
     valid: Bool[Array, "*b"]  # false for the step that restarts a world: it is no experience
+    state: Any = None  # the states before the step, if they are kept
 
 
 @struct
@@ -100,15 +101,23 @@ def rollout(
 ) -> tuple[S, Rng, Transition, EpisodeStats, Images | None]:
     """Act in every world for `length` steps; transitions and images come back stacked in time."""
     states, rngs, experience, stats = in_blocks(
-        lambda states, rngs: _rollout(task, act, states, rngs, length, encode),
+        lambda states, rngs: rollout_block(task, act, states, rngs, length, encode),
         states,
         rngs,
         agents=task.spec.agents,
     )
-    join_time = partial(jax.tree.map, lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]))
-    join = partial(jax.tree.map, lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]))
-    transitions, images = join_time(experience)
+    transitions, images = join_in_time(experience)
     return join(states), join(rngs), transitions, jax.tree.map(partial(jnp.sum, axis=0), stats), images
+
+
+def join(blocks: Tree) -> Tree:
+    """Blocks of worlds as one axis of worlds."""
+    return jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), blocks)
+
+
+def join_in_time(blocks: Tree) -> Tree:
+    """The same for arrays whose axes are blocks, time and worlds: time comes first then."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:]), blocks)
 
 
 def block_of(agents: int) -> int:
@@ -205,9 +214,16 @@ Collected = tuple[Rng, EpisodeStats]
 """What a rollout carries from step to step besides its worlds."""
 
 
-def _rollout(
-    task: Task[S], act: ActFn, states: S, rngs: Rng, length: int, encode: EncodeFn | None
+def rollout_block(
+    task: Task[S],
+    act: ActFn,
+    states: S,
+    rngs: Rng,
+    length: int,
+    encode: EncodeFn | None,
+    keep_states: bool = False,
 ) -> tuple[S, Rng, tuple[Transition, Images | None], EpisodeStats]:
+    """The rollout of one block of worlds, perhaps with the states before each step."""
     spec = task.spec
 
     def tick(
@@ -232,6 +248,7 @@ def _rollout(
             terminated=after.terminated,
             truncated=after.truncated,
             valid=~states.ended,
+            state=states if keep_states else None,
         )
         with jax.named_scope("physics"):
             stats = count_episodes(task, stats, states, after)

@@ -75,13 +75,13 @@ def trainer_of(experiment: Experiment[Any, Any], chunk_length: int = CHUNK, else
 
 def devices_for(experiment: Experiment[Any, Any], elsewhere: bool = False) -> int:
     """As many devices as were asked for; without that, the largest number among which the worlds can be divided."""
-    have, learner, spec = len(jax.devices()), experiment.learner, experiment.task.spec
+    have, learner = len(jax.devices()), experiment.learner
     if experiment.devices and not (elsewhere and experiment.devices > have):
         return experiment.devices
 
     def divides(count: int) -> bool:
         try:
-            learner.check(spec, count)
+            learner.check(experiment.task, count)
         except ValueError:
             return False
         return learner.worlds % count == 0

@@ -5,13 +5,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jax.nn import softplus
+from jaxtyping import Array, Bool, Float
 
-from ...core.geometry import Flag, Scalar, angle_of
+from ...core.geometry import Flag, Scalar, Vec3, angle_of
 from ...core.task import vmap_agents
 from ...dynamics.quadrotor import QuadrotorState
 from .state import RaceProgress, RaceState
-from .track import Gate, gate_at
+from .track import DEPTH, OPENING, Gate, gate_at
 
 if TYPE_CHECKING:
     from .task import Racing
@@ -80,6 +81,60 @@ def judge_drone(
     if task.terminate_on_miss:
         over = over | missed
     return laps(race, through, len(gates), time, hit, missed), reward, over
+
+
+def smooth_reward(task: "Racing", before: RaceState, after: RaceState) -> Float[Array, "*agents"]:
+    """The surrogate of the reward that has a useful slope everywhere."""
+    one = partial(smooth_reward_of_drone, task, gates=task.course.gates(before.world.gates))
+    return vmap_agents(task.agents, one)(before.progress, before.body, after.progress, after.body, after.terminated)
+
+
+def smooth_reward_of_drone(
+    task: "Racing",
+    race: RaceProgress,
+    before: QuadrotorState,
+    race_after: RaceProgress,
+    after: QuadrotorState,
+    terminated: Flag,
+    gates: tuple[Gate, ...],
+) -> Scalar:
+    """Progress to the gate that is next after the step, costs of crossing a gate far from its center, of flying low.
+
+    Progress is continuous over the switch to the next gate, so that a drone is not drawn back to the center of the
+    gate it has just passed.
+    """
+    weights, smooth = task.reward, task.smooth
+    goal, following = gate_at(gates, race.next_gate), gate_at(gates, race_after.next_gate)
+    reward = weights.progress * (
+        smooth_norm(goal.center - before.position) - smooth_norm(following.center - after.position)
+    )
+    b, a = goal.local(before.position), goal.local(after.position)
+    forward = (b.x < 0.0) & (a.x >= 0.0)
+    depth = jnp.where(forward, a.x - b.x, 1.0)
+    y, z = (a.x * b.y - b.x * a.y) / depth, (a.x * b.z - b.x * a.z) / depth
+    # Who hits the frame from inside its thickness crosses no plane.
+    in_frame = terminated & (jnp.abs(a.x) < DEPTH / 2) & ~forward
+    y, z = jnp.where(in_frame, a.y, y), jnp.where(in_frame, a.z, z)
+    room = OPENING / 2 - task.quadrotor.radius - task.gate_margin
+
+    def crossing_cost(offset: Scalar) -> Scalar:
+        offset = jnp.sqrt(offset * offset + 1e-4)
+        edge = (jnp.minimum(offset, 4.0) - smooth.edge_start) / smooth.edge_width
+        return smooth.gate_offset * offset + smooth.gate_edge * smooth.edge_width * softplus(edge)
+
+    cost = crossing_cost(y / room) + crossing_cost(z / room)
+    reward = reward - jnp.where(forward | in_frame, cost, 0.0)
+    low = softplus((smooth.ground_height - after.position.z) / 0.1) * 0.1
+    reward = reward - smooth.ground * low * task.control_dt + weights.body_rates * after.rates.dot(after.rates)
+    if weights.action_rate:
+        new, old = race_after.recent_commands[0].parts, race.recent_commands[0].parts
+        reward = reward + weights.action_rate * sum((p - q) ** 2 for p, q in zip(new, old, strict=True))
+    return reward
+
+
+def smooth_norm(v: Vec3) -> Scalar:
+    """The length, rounded off within 10 cm of zero, where its slope would jump."""
+    return jnp.sqrt(v.dot(v) + 0.01)
 
 
 def laps(race: RaceProgress, through: Flag, count: int, time: Scalar, hit: Flag, missed: Flag) -> RaceProgress:

@@ -44,6 +44,28 @@ class RaceReward:
 
 
 @dataclass(frozen=True)
+class SmoothRaceReward:
+    """Weights of the smooth surrogate of the reward, which learners that differentiate the physics maximize."""
+
+    gate_offset: float = 0.5
+    """subtracted where a gate's plane is crossed, times the offset from its center in half openings"""
+    gate_edge: float = 12.0
+    """slope of the cost of a crossing beyond `edge_start`, per half opening"""
+    edge_start: float = 0.7
+    """offset from which a crossing becomes expensive, in half openings"""
+    edge_width: float = 0.15
+    """width of the transition to the slope of `gate_edge`, in half openings"""
+    ground: float = 20.0
+    """slope of the cost of flying below `ground_height`, per meter and second"""
+    ground_height: float = 0.35
+    """height below which flying becomes expensive, m"""
+
+    def __post_init__(self) -> None:
+        if self.edge_width <= 0.0:
+            raise ValueError("edge_width must be positive")
+
+
+@dataclass(frozen=True)
 class Randomization:
     """Ranges of domain randomization; 0 turns a term off."""
 

@@ -26,7 +26,7 @@ from ...sensors.scene import Scene
 from . import observation, reset, rewards
 from .observation import CAMERA_SIZE, ISAAC_SIZE, OTHER_SIZE, STATE_SIZE
 from .scene import race_scene
-from .settings import RaceReward, Randomization, Start
+from .settings import RaceReward, Randomization, SmoothRaceReward, Start
 from .state import RaceState
 from .track import OPENING, TRACKS, GeneratedTrack, Track
 
@@ -83,6 +83,8 @@ class Racing(Task[RaceState]):
     """whether passing beside a gate ends the episode"""
     reward: RaceReward = RaceReward()
     """weights of the reward's terms"""
+    smooth: SmoothRaceReward = SmoothRaceReward()
+    """weights of the smooth surrogate of the reward, for learners that differentiate the physics"""
     randomize: Randomization = Randomization()
     """what differs between worlds"""
     sensor_noise: SensorNoise = SensorNoise()
@@ -249,6 +251,20 @@ class Racing(Task[RaceState]):
 
     def judge(self, state: RaceState, body: QuadrotorState) -> RaceState:
         return rewards.judge(self, state, body)
+
+    # Differentiating
+
+    def differentiable_state(self, state: RaceState) -> tuple[QuadrotorState, tuple[NormalizedCommand, ...]]:
+        return state.body, state.progress.recent_commands
+
+    def with_differentiable_state(
+        self, state: RaceState, part: tuple[QuadrotorState, tuple[NormalizedCommand, ...]]
+    ) -> RaceState:
+        body, commands = part
+        return replace(state, body=body, progress=replace(state.progress, recent_commands=commands))
+
+    def smooth_reward(self, before: RaceState, after: RaceState) -> Float[Array, "*agents"]:
+        return rewards.smooth_reward(self, before, after)
 
     # Observing
 

@@ -1,0 +1,381 @@
+"""Short-horizon actor-critic (SHAC): the actor follows the gradient of a smooth reward through the physics.
+
+A window of steps is simulated as in any rollout. Then a reverse pass goes back through it, recomputes the derivative of
+the motion, the observation and the actor at each stored step, and carries the gradient of the return with respect to
+the state. At the end of the window, and where an episode is truncated, it begins with the gradient of a critic, which
+learns the true reward. (Xu et al., Accelerated policy learning with parallel differentiable simulation, 2022.)
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from ..core.errors import require_choice
+from ..core.rng import Rng
+from ..core.spaces import Box
+from ..core.struct import per_world, struct
+from ..core.task import DifferentiableTask, Spec, Task, TerminalValueTask
+from ..policy.actor_critic import ActorCritic, Architecture
+from ..policy.nets import ACTIVATIONS
+from .learner import Metrics
+from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs, value_targets
+from .ppo import explore
+from .rollout import (
+    EpisodeStats,
+    Transition,
+    in_blocks,
+    init_worlds,
+    join,
+    join_in_time,
+    masked_mean,
+    observe_all,
+    rollout_block,
+)
+
+INSIDE = 1.0 - 1e-6
+"""Actions are clipped to this before they are differentiated: at its bound a clip would halve their gradient."""
+
+
+@struct
+class ShacState:
+    """The state of a training: worlds, networks, optimizers and generators."""
+
+    worlds: PyTree = per_world()  # states, with a leading axis of worlds
+    rngs: Rng = per_world()  # one generator for every world (and agent), for exploration
+    policy: ActorCritic
+    actor_optimizer: optax.OptState
+    critic_optimizer: optax.OptState
+    key: PRNGKeyArray
+    updates: Int[Array, ""]
+    average: Any = None  # of the policy, over the last part of a training; the trainer keeps it
+
+
+@struct
+class CriticBatch:
+    """Samples that the critic learns from."""
+
+    observation: Float[Array, "n d"]
+    target: Float[Array, "n"]
+    weight: Float[Array, "n"]  # 1 for experience, 0 for restarts
+    image: None = None
+
+
+@struct
+class ActorGradient:
+    """The gradient of a window's return with respect to the actor, and what it came from; sums over samples."""
+
+    actor: Any
+    smooth_reward: Float[Array, ""]
+    count: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class Shac:
+    """Settings of SHAC. The window in seconds, rollout_length / control rate, matters most: about one second."""
+
+    worlds: int = 256
+    """worlds that are stepped together"""
+    rollout_length: int = 64
+    """steps of every world in a window, through which the gradient goes"""
+    learning_rate: float = 5e-3
+    """learning rate of the actor's Adam at the start; it decays linearly"""
+    learning_rate_final_fraction: float = 0.05
+    """fraction of the actor's learning rate left at the end"""
+    adam_betas: tuple[float, float] = (0.7, 0.95)
+    """decay of the moments of the actor's Adam, which takes one step for each window"""
+    max_grad_norm: float = 1.0
+    """gradients are clipped to this norm"""
+    max_state_grad: float = 20.0
+    """largest gradient with respect to one number of the state that is carried back"""
+    max_action_grad: float = 5.0
+    """largest gradient with respect to one number of an action"""
+    bootstrap: Literal["critic", "terminal_value"] = "critic"
+    """what a window's last state is worth: by a critic that is learned, or by the task's own terminal value"""
+    critic_learning_rate: float = 4e-3
+    """learning rate of the critic's Adam at the start; it decays linearly"""
+    critic_learning_rate_final_fraction: float = 0.1
+    """fraction of the critic's learning rate left at the end"""
+    critic_epochs: int = 2
+    """passes of the critic over each window"""
+    minibatches: int = 4
+    """gradient steps of the critic in each pass"""
+    shuffle_block: int = 64
+    """samples that stay together when a window is shuffled into minibatches"""
+    discount: float = 0.98
+    """discount factor γ of a step"""
+    gae_lambda: float = 0.9
+    """λ of the critic's targets"""
+    init_std: float = 0.3
+    """standard deviation of an action's exploration noise at the start"""
+    final_std: float = 0.1
+    """standard deviation of an action's exploration noise at the end; it decays exponentially"""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """sizes of the hidden layers of each network"""
+    activation: Literal["tanh", "relu", "elu", "silu"] = "tanh"
+    """activation function of the hidden layers"""
+    normalize_observations: bool = True
+    """normalize observations by their running mean and variance"""
+    normalize_returns: bool = True
+    """normalize value targets by the running mean and variance of returns"""
+
+    state_estimation_coef = 0.0
+    image_encoder = "patches"
+
+    def __post_init__(self) -> None:
+        if min(self.worlds, self.rollout_length, self.critic_epochs, self.minibatches, self.shuffle_block) < 1:
+            raise ValueError("worlds, rollout_length, critic_epochs, minibatches and shuffle_block must be at least 1")
+        if not 0.0 <= self.discount <= 1.0 or not 0.0 <= self.gae_lambda <= 1.0:
+            raise ValueError("discount and gae_lambda lie between 0 and 1")
+        if not self.hidden_sizes or min(self.hidden_sizes) < 1:
+            raise ValueError("hidden_sizes needs at least one layer, such as 64 64")
+        require_choice("activation", self.activation, ACTIVATIONS)
+        require_choice("bootstrap", self.bootstrap, ("critic", "terminal_value"))
+        positive = (self.learning_rate, self.critic_learning_rate, self.init_std, self.final_std, self.max_grad_norm)
+        if min(positive) <= 0.0 or min(self.max_state_grad, self.max_action_grad) <= 0.0:
+            raise ValueError("learning rates, standard deviations and limits of gradients must be positive")
+        if not all(0.0 <= beta < 1.0 for beta in self.adam_betas):
+            raise ValueError("adam_betas lie between 0 and 1")
+
+    def check(self, task: Task[Any], devices: int) -> None:
+        """Refuse a task that cannot be differentiated, or whose windows these settings cannot divide."""
+        name = type(task).__name__
+        if not isinstance(task, DifferentiableTask):
+            raise ValueError(
+                f"shac cannot train {name}: it has no smooth_reward and no differentiable_state, so there is no "
+                "gradient to follow. Choose ppo, or sac, td3 or ddpg for continuous actions"
+            )
+        if not isinstance(task.spec.action, Box):
+            raise ValueError(f"shac needs continuous actions, and {name} has discrete ones: choose box actions, or ppo")
+        if task.spec.image_shape:
+            raise ValueError("shac cannot learn from images; choose a task without, or ppo")
+        if self.bootstrap == "terminal_value" and not isinstance(task, TerminalValueTask):
+            raise ValueError(f"{name} has no terminal_value; set learner.bootstrap to critic")
+        check_rollouts(self, task.spec, devices)
+
+    @property
+    def steps_per_update(self) -> int:
+        return self.worlds * self.rollout_length
+
+    def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> ActorCritic:
+        architecture = Architecture(self.hidden_sizes, self.activation, init_std=self.init_std)
+        return ActorCritic.init(jax.random.key(0) if key is None else key, spec, architecture)
+
+    def init(self, task: Task[Any], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> ShacState:
+        key, policy_key = jax.random.split(jax.random.key(seed))
+        policy = self.policy(task.spec, policy_key)
+        states, rngs = init_worlds(task, seed, worlds)
+        return ShacState(
+            worlds=states,
+            rngs=rngs,
+            policy=policy,
+            actor_optimizer=self._actor_adam.init(policy.actor),
+            critic_optimizer=self._critic_adam.init(policy.critic),
+            key=key,
+            updates=jnp.int32(0),
+        )
+
+    @property
+    def _actor_adam(self) -> optax.GradientTransformation:
+        b1, b2 = self.adam_betas
+        return optax.chain(optax.clip_by_global_norm(self.max_grad_norm), optax.scale_by_adam(b1, b2))
+
+    @property
+    def _critic_adam(self) -> optax.GradientTransformation:
+        return optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(0.9, 0.99, eps=1e-6))
+
+    def update(
+        self, task: Task[Any], train: ShacState, progress: Float[Array, ""], axis: str | None = None
+    ) -> tuple[ShacState, Metrics, EpisodeStats]:
+        """A window of every world, one step of the actor along its gradient, and passes of the critic over it."""
+        std = self.init_std * (self.final_std / self.init_std) ** progress
+        policy = replace(train.policy, log_std=jnp.full_like(train.policy.log_std, jnp.log(std)))
+        worlds, rngs, transitions, gradient, stats = in_blocks(
+            partial(self._window, task, policy), train.worlds, train.rngs, agents=task.spec.agents
+        )
+        worlds, rngs, transitions = join(worlds), join(rngs), join_in_time(transitions)
+        gradient, stats = jax.tree.map(partial(jnp.sum, axis=0), (gradient, stats))
+        gradient, stats = jax.lax.psum((gradient, stats), axis) if axis else (gradient, stats)
+        key, order_key = jax.random.split(train.key)
+        train = replace(train, worlds=worlds, rngs=rngs, policy=policy, key=key, updates=train.updates + 1)
+        train, metrics = self._improve_actor(train, gradient, progress)
+        if self.bootstrap == "critic":
+            train, critic_metrics = self._improve_critic(task, train, transitions, order_key, progress, axis)
+            metrics |= critic_metrics
+        if self.normalize_observations:
+            # Only now: within an update the networks must get the same inputs as when they acted.
+            normalizer = policy.normalizer.update(transitions.observation, transitions.valid, axis)
+            train = replace(train, policy=replace(train.policy, normalizer=normalizer))
+        metrics |= {
+            "step_reward": masked_mean(transitions.reward, transitions.valid, axis),
+            "action_std": std,
+        }
+        return train, metrics, stats
+
+    # The actor
+
+    def _improve_actor(
+        self, train: ShacState, gradient: ActorGradient, progress: Float[Array, ""]
+    ) -> tuple[ShacState, Metrics]:
+        """One step of Adam uphill."""
+        count = jnp.maximum(gradient.count, 1.0)
+        grads = jax.tree.map(lambda g: -g / count, gradient.actor)
+        learning_rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress)
+        updates, optimizer = self._actor_adam.update(grads, train.actor_optimizer)
+        actor = jax.tree.map(lambda p, u: p - learning_rate * u, train.policy.actor, updates)
+        train = replace(train, policy=replace(train.policy, actor=actor), actor_optimizer=optimizer)
+        return train, {
+            "grad_norm": optax.tree.norm(grads),
+            "smooth_reward": gradient.smooth_reward / count,
+            "learning_rate": learning_rate,
+        }
+
+    def _window(
+        self, task: Task[Any], policy: ActorCritic, states: PyTree, rngs: Rng
+    ) -> tuple[Any, Rng, Transition, ActorGradient, EpisodeStats]:
+        """A window of one block of worlds, forward and back."""
+        states, rngs, (transitions, _), stats = rollout_block(
+            task, partial(explore, policy), states, rngs, self.rollout_length, None, keep_states=True
+        )
+        with jax.named_scope("learner"):
+            gradient = self.reverse_pass(task, policy, transitions, states)
+        return states, rngs, replace(transitions, state=None, log_prob=None), gradient, stats
+
+    def reverse_pass(
+        self, task: Task[Any], policy: ActorCritic, transitions: Transition, last: PyTree
+    ) -> ActorGradient:
+        """The gradient of the sum of all returns of a window with respect to the actor.
+
+        With s the differentiable part of the state, and λ the gradient of the discounted return with respect to it,
+
+            λₜ = ∂rₜ/∂sₜ + (∂sₜ₊₁/∂sₜ)ᵀ γλₜ₊₁ + (∂oₜ/∂sₜ)ᵀ (∂aₜ/∂oₜ)ᵀ gₜ    gₜ = ∂rₜ/∂aₜ + (∂sₜ₊₁/∂aₜ)ᵀ γλₜ₊₁
+
+        and the actor's gradient is the sum of (∂aₜ/∂θ)ᵀ gₜ. Memory grows linearly with the window: only states are
+        kept, and every derivative is computed again.
+        """
+        assert isinstance(task, DifferentiableTask)
+
+        def back(carry: tuple[Any, Any, ActorGradient], now: Transition) -> tuple[tuple[Any, Any, ActorGradient], None]:
+            λ, after, total = carry
+            before, valid = now.state, now.valid
+            part = jax.vmap(task.differentiable_state)(before)
+            λ = jax.tree.map(
+                lambda g: jnp.where(valid, jnp.clip(g, -self.max_state_grad, self.max_state_grad) * self.discount, 0.0),
+                λ,
+            )
+            (_, reward), pull = jax.vjp(
+                lambda part, action: jax.vmap(partial(smooth_step, task))(part, action, before, after),
+                part,
+                jnp.clip(now.action, -INSIDE, INSIDE),
+            )
+            part_grad, action_grad = pull((λ, valid.astype(jnp.float32)))
+            action_grad = self._allowed(now.action, action_grad, valid)
+            _, pull = jax.vjp(
+                lambda actor, observation: replace(policy, actor=actor).distribution(observation).mean,  # pyright: ignore[reportAttributeAccessIssue]
+                policy.actor,
+                now.observation,
+            )
+            actor_grad, observation_grad = pull(action_grad)
+            # An episode that was truncated here goes on in the critic's eyes.
+            observation_grad = jnp.where(
+                valid[..., None],
+                observation_grad,
+                jnp.where(before.truncated[..., None], self._value_grad(policy, now.observation), 0.0),
+            )
+            _, pull = jax.vjp(partial(self._observe, task, before), part)
+            λ = jax.tree.map(lambda a, b: jnp.where(valid, a, 0.0) + b, part_grad, pull(observation_grad)[0])
+            total = jax.tree.map(
+                jnp.add,
+                total,
+                ActorGradient(actor_grad, jnp.sum(jnp.where(valid, reward, 0.0)), jnp.sum(valid, dtype=jnp.float32)),
+            )
+            return (jax.lax.optimization_barrier(λ), before, total), None
+
+        zeros = ActorGradient(jax.tree.map(jnp.zeros_like, policy.actor), jnp.float32(0.0), jnp.float32(0.0))
+        (_, _, gradient), _ = jax.lax.scan(
+            back, (self._last_grad(task, policy, last), last, zeros), transitions, reverse=True
+        )
+        return gradient
+
+    def _allowed(self, action: Array, grad: Array, valid: Array) -> Array:
+        """The gradient of an action: clipped, and none that would push it further beyond its bounds."""
+        outwards = ((action > 1.0) & (grad > 0.0)) | ((action < -1.0) & (grad < 0.0))
+        grad = jnp.clip(grad, -self.max_action_grad, self.max_action_grad)
+        return jnp.where(outwards | ~valid[..., None], 0.0, grad)
+
+    def _observe(self, task: Task[Any], states: PyTree, part: PyTree) -> Float[Array, "*b d"]:
+        assert isinstance(task, DifferentiableTask)
+        return observe_all(task, jax.vmap(task.with_differentiable_state)(states, part))
+
+    def _value_grad(self, policy: ActorCritic, observation: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
+        """The gradient of the return that the critic expects."""
+        if self.bootstrap != "critic":
+            return jnp.zeros_like(observation)
+        grad = jax.grad(lambda observation: jnp.sum(policy.value(observation)))(observation)
+        return grad * jnp.sqrt(policy.return_normalizer.variance) if self.normalize_returns else grad
+
+    def _last_grad(self, task: Task[Any], policy: ActorCritic, last: PyTree) -> Any:
+        """The gradient of what a window's last states are worth, with respect to their differentiable part."""
+        assert isinstance(task, DifferentiableTask)
+        part = jax.vmap(task.differentiable_state)(last)
+        if self.bootstrap == "critic":
+            observation, pull = jax.vjp(partial(self._observe, task, last), part)
+            grad = pull(self._value_grad(policy, observation))[0]
+        else:
+            assert isinstance(task, TerminalValueTask)
+            value = task.terminal_value
+            restore = jax.vmap(task.with_differentiable_state)
+            grad = jax.grad(lambda part: jnp.sum(jax.vmap(value)(restore(last, part))))(part)
+        return jax.tree.map(lambda g: jnp.where(last.terminated, 0.0, g), grad)
+
+    # The critic
+
+    def _improve_critic(
+        self,
+        task: Task[Any],
+        train: ShacState,
+        transitions: Transition,
+        key: PRNGKeyArray,
+        progress: Float[Array, ""],
+        axis: str | None,
+    ) -> tuple[ShacState, Metrics]:
+        """Passes over the window, towards TD(λ) targets of the true reward."""
+        policy = train.policy
+        _, target, return_normalizer = value_targets(self, task, policy, train.worlds, transitions, None, axis)
+        batch = flatten_batch(
+            CriticBatch(transitions.observation, target, transitions.valid.astype(jnp.float32)), None, 1
+        )
+
+        def loss(critic: PyTree, batch: CriticBatch) -> tuple[Array, Metrics]:
+            error = replace(policy, critic=critic).value(batch.observation) - batch.target
+            total = jnp.sum(batch.weight * error**2)
+            return total, {"count": jnp.sum(batch.weight), "value_loss": total}
+
+        learning_rate = self.critic_learning_rate * (1.0 - (1.0 - self.critic_learning_rate_final_fraction) * progress)
+        critic, optimizer, metrics = minibatch_epochs(
+            Descent(loss, self._critic_adam, learning_rate),
+            (policy.critic, train.critic_optimizer),
+            batch,
+            key,
+            (self.critic_epochs, self.minibatches, self.shuffle_block),
+            axis,
+        )
+        policy = replace(policy, critic=critic, return_normalizer=return_normalizer)
+        train = replace(train, policy=policy, critic_optimizer=optimizer)
+        return train, {"value_loss": jnp.mean(metrics["value_loss"])}
+
+
+def smooth_step(task: Task[Any], part: PyTree, action: Array, before: PyTree, after: PyTree) -> tuple[Any, Array]:
+    """The differentiable part of the state one step later, and the smooth reward of the step, in one world.
+
+    `before` and `after` are the states of the rollout: what does not carry a gradient is taken from them.
+    """
+    assert isinstance(task, DifferentiableTask)
+    before = task.with_differentiable_state(before, part)
+    moved, command = task.command(before, action)
+    part = task.differentiable_state(replace(moved, body=task.move(moved, command)))
+    return part, task.smooth_reward(before, task.with_differentiable_state(after, part))
