@@ -16,7 +16,7 @@ from slipstream.experiment.registry import LEARNERS
 from slipstream.learn.compiled import Learner, Trainer
 
 SPACES = {"box": Box(2), "discrete": Discrete(5), "multidiscrete": MultiDiscrete((3, 2))}
-CONTINUOUS, DISCRETE = {"sac", "td3", "ddpg", "ac-iqn"}, {"dqn", "rainbow", "iqn", "pqn"}
+CONTINUOUS, DISCRETE = {"shac", "sac", "td3", "ddpg", "ac-iqn"}, {"dqn", "rainbow", "iqn", "pqn"}
 SMALL = {
     "worlds": 16, "rollout_length": 8, "hidden_sizes": (16,), "minibatches": 2, "epochs": 1, "shuffle_block": 16,
     "gradient_steps": 2, "batch_size": 32, "capacity": 4096, "learning_starts": 64,
@@ -39,13 +39,27 @@ class Walk(Task[State]):
         return State(None, start, zero, rng, jnp.int32(0), zero, no, no)
 
     def step(self, state: State, action) -> State:
+        return self.judge(state, self.move(state, action))
+
+    def move(self, state: State, action):
         low, high = self.space.bounds
-        move = jnp.mean((jnp.asarray(action, jnp.float32) - low) / (high - low)) - 0.5
-        after, step = state.body + 0.2 * move, state.step + 1
+        return state.body + 0.2 * (jnp.mean((jnp.asarray(action, jnp.float32) - low) / (high - low)) - 0.5)
+
+    def judge(self, state: State, after) -> State:
+        step = state.step + 1
         return replace(
             state, body=after, rng=state.rng.bits()[1], step=step, reward=jnp.abs(state.body) - jnp.abs(after),
             terminated=jnp.abs(after) > 2.0, truncated=step >= 20,
         )  # fmt: skip
+
+    def differentiable_state(self, state: State):
+        return state.body
+
+    def with_differentiable_state(self, state: State, part) -> State:
+        return replace(state, body=part)
+
+    def smooth_reward(self, before: State, after: State):
+        return -(after.body**2)
 
     def observe(self, state: State):
         return jnp.stack([state.body, jnp.float32(1.0)])

@@ -14,6 +14,7 @@ from slipstream.core.task import CameraTask, PrivilegedTask, Task, advance
 from slipstream.experiment.registry import presets
 from slipstream.sensors.camera import CameraSettings
 from slipstream.sensors.noise import SensorNoise
+from slipstream.tasks.hover import Hover
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import RaceReward, Racing, Randomization
 from slipstream.tasks.survey import Survey
@@ -40,6 +41,8 @@ TASKS = {
     "camera": Racing(camera=CameraSettings("rgb", resolution=16)),
     "fourth order": Racing(integrator="rk4", physics_rate=200, track="long"),
     "px4 controller": Racing(controller="px4", track="ring"),
+    "hover": Hover(),
+    "hover by motors at a moving reference": Hover(control_mode="motor_speeds", reference="moving"),
     "bay": Marine(vessels=4, buoys=2),
     "bay with whirls": replace(presets()["marine-icra"].task, vessels=3, buoys=3, vortices=3),
     "lone vessel with a sonar": presets()["marine-iros"].task,

@@ -205,7 +205,8 @@ class Px4Controller:
         f = self.thrust_model_factor
         if f == 0.0:
             return signal
-        return (jnp.sqrt((1.0 - f) ** 2 + 4.0 * f * signal) - (1.0 - f)) * (0.5 / f)
+        # The square root has no derivative at zero, and training by gradients needs one.
+        return (jnp.sqrt(jnp.maximum((1.0 - f) ** 2 + 4.0 * f * signal, 4e-4)) - (1.0 - f)) * (0.5 / f)
 
     def thrust_curve(self, signal: Scalar) -> Scalar:
         """The normalized thrust that the thrust model assumes for a motor signal."""

@@ -230,6 +230,7 @@ class Shac:
         train = replace(train, policy=replace(train.policy, actor=actor), actor_optimizer=optimizer)
         return train, {
             "grad_norm": optax.tree.norm(grads),
+            "loss": -gradient.smooth_reward / count,
             "smooth_reward": gradient.smooth_reward / count,
             "learning_rate": learning_rate,
         }
@@ -280,14 +281,15 @@ class Shac:
                 now.observation,
             )
             actor_grad, observation_grad = pull(action_grad)
-            # An episode that was truncated here goes on in the critic's eyes.
-            observation_grad = jnp.where(
-                valid[..., None],
-                observation_grad,
-                jnp.where(before.truncated[..., None], self._value_grad(policy, now.observation), 0.0),
-            )
+            # An episode that was truncated here keeps the value of what would have followed.
+            cut = (before.truncated & ~valid)[..., None]
+            if self.bootstrap == "critic":
+                observation_grad = jnp.where(cut, self._value_grad(policy, now.observation), observation_grad)
+            else:
+                value_grad = self._terminal_value_grad(task, before, part)
+                part_grad = jax.tree.map(partial(jnp.where, cut[..., 0]), value_grad, part_grad)
             _, pull = jax.vjp(partial(self._observe, task, before), part)
-            λ = jax.tree.map(lambda a, b: jnp.where(valid, a, 0.0) + b, part_grad, pull(observation_grad)[0])
+            λ = jax.tree.map(jnp.add, part_grad, pull(observation_grad)[0])
             total = jax.tree.map(
                 jnp.add,
                 total,
@@ -313,8 +315,6 @@ class Shac:
 
     def _value_grad(self, policy: ActorCritic, observation: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
         """The gradient of the return that the critic expects."""
-        if self.bootstrap != "critic":
-            return jnp.zeros_like(observation)
         grad = jax.grad(lambda observation: jnp.sum(policy.value(observation)))(observation)
         return grad * jnp.sqrt(policy.return_normalizer.variance) if self.normalize_returns else grad
 
@@ -326,11 +326,13 @@ class Shac:
             observation, pull = jax.vjp(partial(self._observe, task, last), part)
             grad = pull(self._value_grad(policy, observation))[0]
         else:
-            assert isinstance(task, TerminalValueTask)
-            value = task.terminal_value
-            restore = jax.vmap(task.with_differentiable_state)
-            grad = jax.grad(lambda part: jnp.sum(jax.vmap(value)(restore(last, part))))(part)
+            grad = self._terminal_value_grad(task, last, part)
         return jax.tree.map(lambda g: jnp.where(last.terminated, 0.0, g), grad)
+
+    def _terminal_value_grad(self, task: Task[Any], states: PyTree, part: PyTree) -> Any:
+        assert isinstance(task, DifferentiableTask) and isinstance(task, TerminalValueTask)
+        value, restore = jax.vmap(task.terminal_value), jax.vmap(task.with_differentiable_state)
+        return jax.grad(lambda part: jnp.sum(value(restore(states, part))))(part)
 
     # The critic
 

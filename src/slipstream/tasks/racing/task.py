@@ -17,6 +17,7 @@ from ...core.rng import Rng
 from ...core.spaces import Levels, action_space
 from ...core.task import PackedImage, Spec, Task, vmap_agents
 from ...dynamics.control_modes import CONTROL_MODES, ControlMode, FittedParameters, NormalizedCommand, Setpoint
+from ...dynamics.flight import ControlledFlight
 from ...dynamics.identification import RateModel
 from ...dynamics.px4_controller import Px4Controller
 from ...dynamics.quadrotor import VEHICLES, PhysicsRandomization, Quadrotor, QuadrotorState, scaled
@@ -139,6 +140,11 @@ class Racing(Task[RaceState]):
             return None
         return Px4Controller(rate=float(self.physics_rate)).tuned_for(self.airframe)
 
+    @cached_property
+    def flight(self) -> ControlledFlight:
+        substeps = self.physics_rate // self.control_rate
+        return ControlledFlight(self.quadrotor, self.control, self.autopilot, self.physics_rate, substeps)
+
     @property
     def control_dt(self) -> float:
         return 1.0 / self.control_rate
@@ -232,22 +238,7 @@ class Racing(Task[RaceState]):
         if self.fitted.thrust != 1.0:
             randomization = replace(randomization, thrust=scaled(self.fitted.thrust, randomization.thrust))
 
-        @jax.jit  # traced once for all substeps, which makes starting faster
-        def substep(
-            drone: QuadrotorState, command: NormalizedCommand, air: Vec3 | None, randomization: PhysicsRandomization
-        ) -> QuadrotorState:
-            if self.autopilot:
-                setpoint = self.control.setpoint(self.quadrotor, drone, command)
-                rotors, memory = self.autopilot.control(self.quadrotor, drone, drone.memory, setpoint)
-                drone = replace(drone, memory=memory)
-            else:
-                rotors = self.control.rotors(self.quadrotor, drone, command)
-            return self.quadrotor.step(drone, rotors, air, randomization, 1.0 / self.physics_rate)
-
-        for _ in range(self.physics_rate // self.control_rate):
-            # One fused loop a substep; without the barrier XLA computes shared terms several times over.
-            drone = jax.lax.optimization_barrier(substep(drone, command, air, randomization))
-        return drone
+        return self.flight.step(drone, command, air, randomization)
 
     def judge(self, state: RaceState, body: QuadrotorState) -> RaceState:
         return rewards.judge(self, state, body)
