@@ -30,7 +30,7 @@ def slipstream(*words, cwd, **options):
 def place(tmp_path_factory):
     """A folder in which the whole pipeline has run once, tiny."""
     folder = tmp_path_factory.mktemp("place")
-    done = slipstream("pipeline", "racing", "--run", "tiny", *TINY, "--json", cwd=folder)
+    done = slipstream("pipeline", "racing-ppo", "--run", "tiny", *TINY, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     (folder / "pipeline.json").write_text(done.stdout)
     return folder
@@ -89,8 +89,8 @@ def test_a_training_goes_on_from_another_policy_under_the_px4_controller(place):
         (("parity", "tiny", "--plants", "fast,gazebo"), "no plant 'gazebo'"),
         (("evaluate", "tiny", "--plant", "px4"), "location of PX4 is not set"),
         (("evaluate", "tiny", "--plant", "mujoco", "--px4-version", "1.2"), "gains are known from PX4 1.13"),
-        (("train", "racing", "--init-from", "nowhere", "--run", "x"), "is not a run"),
-        (("train", "racing", "--init-from", "tiny", "--run", "x"), "does not fit"),
+        (("train", "racing-ppo", "--init-from", "nowhere", "--run", "x"), "is not a run"),
+        (("train", "racing-ppo", "--init-from", "tiny", "--run", "x"), "does not fit"),
         (("train", "nothing.json"), "cannot be read"),
     ],
 )
@@ -128,7 +128,7 @@ def test_the_film_is_h264_that_a_browser_plays(place):
 
 def test_a_run_that_exists_is_not_trained_over(place):
     before = (place / "tiny/metrics.jsonl").read_bytes()
-    done = slipstream("train", "racing", "--run", "tiny", *TINY, cwd=place)
+    done = slipstream("train", "racing-ppo", "--run", "tiny", *TINY, cwd=place)
     assert done.returncode == 2
     assert "already holds a run" in done.stderr
     assert "--resume" in done.stderr
@@ -143,7 +143,7 @@ def test_a_run_that_exists_is_not_trained_over(place):
         (["train"], "needs a preset"),
         (["train", "racing", "--learner.wolds", "7"], "--learner.worlds"),
         (["train", "racing", "--task.track", "sven"], "invalid choice"),
-        (["train", "racing", "--learner.worlds", "1000"], "do not divide"),
+        (["train", "racing-ppo", "--learner.worlds", "1000"], "do not divide"),
         (["train", "--resume"], "needs --run"),
         (["train", "--resume", "--run", "nothing"], "is not a run"),
         (["evaluate", "nothing"], "is not a run"),
@@ -194,7 +194,7 @@ def test_doctor_finds_a_healthy_machine(place):
 
 
 def test_control_c_saves_and_says_how_to_go_on(tmp_path):
-    words = ["train", "racing", "--run", "stopped", *TINY[:-1], "40960000"]
+    words = ["train", "racing-ppo", "--run", "stopped", *TINY[:-1], "40960000"]
     process = subprocess.Popen(
         [sys.executable, "-m", "slipstream.cli", *words],
         cwd=tmp_path,
@@ -214,7 +214,7 @@ def test_control_c_saves_and_says_how_to_go_on(tmp_path):
 
 
 def test_several_seeds_are_evaluated_with_their_spread(tmp_path):
-    done = slipstream("train", "racing", "--run", "three", "--seeds", 3, *TINY, "--json", cwd=tmp_path)
+    done = slipstream("train", "racing-ppo", "--run", "three", "--seeds", 3, *TINY, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "step_reward_std" in json.loads(done.stdout)
     summary = json.loads(slipstream("evaluate", "three", "--worlds", 8, "--json", cwd=tmp_path).stdout)
@@ -223,7 +223,7 @@ def test_several_seeds_are_evaluated_with_their_spread(tmp_path):
 
 
 def test_a_race_of_several_drones_is_trained_evaluated_and_filmed(tmp_path):
-    done = slipstream("train", "racing", "--run", "race", "--task.agents", 3, *TINY, cwd=tmp_path)
+    done = slipstream("train", "racing-ppo", "--run", "race", "--task.agents", 3, *TINY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     done = slipstream("video", "race", "--seconds", 2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -278,7 +278,7 @@ def test_a_pipeline_that_is_resumed_when_done_says_what_was_reached(place):
 
 
 def test_more_worlds_than_memory_is_one_line(tmp_path):
-    done = slipstream("train", "racing", "--learner.worlds", "100000000", "--run", "big", cwd=tmp_path)
+    done = slipstream("train", "racing-ppo", "--learner.worlds", "100000000", "--run", "big", cwd=tmp_path)
     assert done.returncode == 1
     assert "does not fit" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "big").exists()

@@ -54,7 +54,7 @@ def test_every_command_works_from_a_wheel(installed, tmp_path):
 
     assert "racing" in slipstream("list")["presets"]
     assert slipstream("doctor")["findings"]
-    assert slipstream("train", "racing", "--run", "tiny", *TINY)["finished"]
+    assert slipstream("train", "racing-ppo", "--run", "tiny", *TINY)["finished"]
     assert slipstream("evaluate", "tiny", "--worlds", 8)["episodes"] == 8
     assert (tmp_path / slipstream("video", "tiny", "--seconds", 1)["video"]).exists()
     assert (tmp_path / slipstream("report", "tiny")["report"]).exists()

@@ -30,6 +30,7 @@ _WHERE = {
     "learn.pqn": ("Pqn",),
     "learn.rainbow": ("Rainbow",),
     "learn.sac": ("Sac",),
+    "learn.shac": ("Shac",),
     "pipeline": ("compare", "evaluate", "film", "fit", "load", "parity", "report", "train"),
     "runs.run": ("Run",),
 }
@@ -50,13 +51,14 @@ if TYPE_CHECKING:
     from .learn.pqn import Pqn
     from .learn.rainbow import Rainbow
     from .learn.sac import Sac
+    from .learn.shac import Shac
     from .pipeline import compare, evaluate, film, fit, load, parity, report, train
     from .runs.run import Run
 
 __all__ = [
     "AcIqn", "Box", "Ddpg", "Discrete", "Dqn", "Experiment", "Iqn", "MultiDiscrete", "Ppo", "Pqn", "Rainbow", "Rng",
-    "Run", "Sac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film", "fit", "load", "parity", "presets",
-    "report", "struct", "train",
+    "Run", "Sac", "Shac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film", "fit", "load", "parity",
+    "presets", "report", "struct", "train",
 ]  # fmt: skip
 
 

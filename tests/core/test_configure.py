@@ -26,7 +26,7 @@ assert order[:1] == ["set up"], order[:3]
 COMMANDS = {
     "list": (),
     "doctor": (),
-    "train": ("racing", "--run", "other", *TINY),
+    "train": ("racing-ppo", "--run", "other", *TINY),
     "evaluate": ("tiny", "--worlds", "4"),
     "video": ("tiny", "--seconds", "0.5"),
     "report": ("tiny",),
@@ -39,7 +39,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("place")
-    done = slipstream("train", "racing", "--run", "tiny", *TINY, cwd=folder)
+    done = slipstream("train", "racing-ppo", "--run", "tiny", *TINY, cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -55,10 +55,11 @@ def window(task, seed=0):
     learner = learner_of(task)
     states, rngs = init_worlds(task, jnp.uint32(seed), jnp.arange(WORLDS))
     policy = learner.policy(task.spec, jax.random.key(seed))
-    # A head of some size, so that actions depend on what is observed; quiet, so that none reaches its bounds.
+    # A head of some size, so that actions depend on what is observed, and noise that keeps the rotors away from hover,
+    # where the derivative of their lag jumps.
     layers = policy.actor.layers
     actor = replace(policy.actor, layers=(*layers[:-1], replace(layers[-1], weight=layers[-1].weight * 20.0)))
-    policy = replace(policy, actor=actor, log_std=jnp.full_like(policy.log_std, -4.0))
+    policy = replace(policy, actor=actor, log_std=jnp.full_like(policy.log_std, -1.5))
     last, _, (transitions, _), _ = jax.jit(
         partial(rollout_block, task, partial(explore, policy), length=LENGTH, encode=None, keep_states=True)
     )(states, rngs)
@@ -111,7 +112,7 @@ def test_the_reverse_pass_is_the_gradient_of_the_unrolled_window(case):
     task, learner, policy, transitions, last, gradient = case
     exact = jax.jit(jax.grad(unrolled(learner, task, policy, transitions, last)))(policy.actor)
     error = np.linalg.norm(flat(gradient.actor) - flat(exact)) / np.linalg.norm(flat(exact))
-    assert error < 1e-5 if task.autopilot is None else error < 1e-4, error
+    assert error < 1e-5
 
 
 def test_the_reverse_pass_agrees_with_finite_differences(case):
@@ -119,7 +120,7 @@ def test_the_reverse_pass_agrees_with_finite_differences(case):
     value = jax.jit(unrolled(learner, task, policy, transitions, last))
     grad = jax.tree.map(lambda g: g / np.linalg.norm(flat(gradient.actor)), gradient.actor)
     # Along the gradient itself the change is largest, so float32 shows it best.
-    h = 3e-3
+    h = 5e-4
     ahead, behind = (jax.tree.map(lambda p, g, h=h: p + h * g, policy.actor, grad) for h in (h, -h))
     slope = float(value(ahead) - value(behind)) / (2.0 * h)
     assert slope == pytest.approx(float(np.linalg.norm(flat(gradient.actor))), rel=1e-2)

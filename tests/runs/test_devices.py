@@ -48,7 +48,7 @@ def test_every_preset_starts_on_the_largest_number_of_devices_that_divides(devic
 def test_a_number_of_devices_that_was_asked_for_and_does_not_divide_is_refused():
     code = """
 try:
-    trainer_of(replace(presets()["racing"], devices=3))
+    trainer_of(replace(presets()["racing-ppo"], devices=3))
 except ValueError as error:
     print(error)
 """

@@ -173,8 +173,8 @@ class Shac:
             worlds=states,
             rngs=rngs,
             policy=policy,
-            actor_optimizer=self._actor_adam.init(policy.actor),
-            critic_optimizer=self._critic_adam.init(policy.critic),
+            actor_optimizer=self._actor_adam.init(policy.actor),  # pyright: ignore[reportArgumentType]
+            critic_optimizer=self._critic_adam.init(policy.critic),  # pyright: ignore[reportArgumentType]
             key=key,
             updates=jnp.int32(0),
         )

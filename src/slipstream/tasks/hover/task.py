@@ -336,7 +336,7 @@ class Hover(Task[HoverState]):
 
     def episode_metrics(self, state: HoverState) -> dict[str, Float[Array, ""]]:
         position, velocity, _ = self.errors(state, state.body)
-        hovered = (state.progress.settled >= self.hold_time - 1e-3).astype(jnp.float32)
+        hovered = jnp.asarray(state.progress.settled >= self.hold_time - 1e-3).astype(jnp.float32)
         counts = jnp.bool_(True)
         if state.world.time_limit is not None:
             # An episode that is cut off early cannot succeed, and does not count.
@@ -345,7 +345,7 @@ class Hover(Task[HoverState]):
             "success": jnp.where(counts, hovered, jnp.nan),
             "final_distance": jnp.where(counts, position.norm(), jnp.nan),
             "final_speed": jnp.where(counts, velocity.norm(), jnp.nan),
-            "episode_return": state.progress.episode_return,
+            "episode_return": jnp.asarray(state.progress.episode_return),
         }
 
     def record(self, state: HoverState) -> dict[str, Array]:

@@ -97,7 +97,7 @@ def smooth_reward_of_drone(
     after: QuadrotorState,
     terminated: Flag,
     gates: tuple[Gate, ...],
-) -> Scalar:
+) -> Float[Array, ""]:
     """Progress to the gate that is next after the step, costs of crossing a gate far from its center, of flying low.
 
     Progress is continuous over the switch to the next gate, so that a drone is not drawn back to the center of the
@@ -129,7 +129,7 @@ def smooth_reward_of_drone(
     if weights.action_rate:
         new, old = race_after.recent_commands[0].parts, race.recent_commands[0].parts
         reward = reward + weights.action_rate * sum((p - q) ** 2 for p, q in zip(new, old, strict=True))
-    return reward
+    return jnp.asarray(reward)
 
 
 def smooth_norm(v: Vec3) -> Scalar:
