@@ -26,6 +26,8 @@ KEEP = 2
 """Checkpoints that stay besides the best."""
 CHUNK = 8
 """Updates between two looks of the host."""
+PROFILED_SECONDS = 30.0
+"""A training must take so long for its parts to be timed: the profiler costs about ten seconds."""
 LESS = "Set --learner.worlds or --learner.capacity (rows of the replay) lower."
 TOLD = ("step", "seconds", "steps_per_second")
 """What a line of metrics says besides metrics."""
@@ -132,7 +134,7 @@ def _train(
     while step < total:
         started = time.perf_counter()
         state, metrics, stats = chunk(state)
-        if first is not None:
+        if first is not None and chunk_seconds * total / chunk_steps > PROFILED_SECONDS:
             looks.take(chunk_seconds)
         metrics, stats = jax.device_get((metrics, stats))
         step += chunk_steps

@@ -31,6 +31,8 @@ from .settings import RaceReward, Randomization, SmoothRaceReward, Start
 from .state import RaceState
 from .track import OPENING, TRACKS, GeneratedTrack, Track
 
+SHORTEST_LAP = 5.0
+"""Where episodes in training are shorter than this, s, they are not for laps, and tell nothing of success."""
 LONG_ENOUGH = 0.9
 """Fraction of `train_time_limit` that an episode must be allowed for its success to count."""
 
@@ -40,7 +42,9 @@ class Racing(Task[RaceState]):
     """Fly through the gates of a track in order, as fast as possible, touching nothing."""
 
     report: ClassVar[str] = "slipstream.tasks.racing.report"
-    progress_bar: ClassVar[Mapping[str, str]] = {"success": "success {:.0%}", "lap_time": "lap {:.2f} s"}
+    progress_bar: ClassVar[Mapping[str, str]] = {
+        "success": "success {:.0%}", "lap_time": "lap {:.2f} s", "crash": "crashes {:.0%}",
+    }  # fmt: skip
 
     track: Literal["seven", "ring", "eight", "long", "generated"] = "seven"
     """name of the track; generated draws a new one for every world"""
@@ -323,7 +327,7 @@ class Racing(Task[RaceState]):
         if state.world.time_limit is not None:
             # Only an episode that may last long enough for a lap counts, whether it ended early or not: crashes
             # always end early.
-            counts = state.world.time_limit >= LONG_ENOUGH * self.train_time_limit
+            counts = state.world.time_limit >= LONG_ENOUGH * max(self.train_time_limit, SHORTEST_LAP)
         return {
             "success": jnp.where(counts, done, jnp.nan),
             "episode_return": jnp.asarray(race.episode_return),
