@@ -1,6 +1,7 @@
 """A quadrotor under control for one period: the substeps of vehicle and controller between two actions."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 
@@ -30,20 +31,23 @@ class ControlledFlight:
         randomization: PhysicsRandomization,
     ) -> QuadrotorState:
         """The vehicle one control period later, in air that moves with that velocity."""
-
-        @jax.jit  # traced once for all substeps, which makes starting faster
-        def substep(
-            drone: QuadrotorState, command: NormalizedCommand, air: Vec3 | None, randomization: PhysicsRandomization
-        ) -> QuadrotorState:
-            if self.autopilot:
-                setpoint = self.control.setpoint(self.vehicle, drone, command)
-                rotors, memory = self.autopilot.control(self.vehicle, drone, drone.memory, setpoint)
-                drone = replace(drone, memory=memory)
-            else:
-                rotors = self.control.rotors(self.vehicle, drone, command)
-            return self.vehicle.step(drone, rotors, air, randomization, 1.0 / self.physics_rate)
-
         for _ in range(self.substeps):
             # One fused loop a substep; without the barrier XLA computes shared terms several times over.
-            drone = jax.lax.optimization_barrier(substep(drone, command, air, randomization))
+            drone = jax.lax.optimization_barrier(self._substep(drone, command, air, randomization))
         return drone
+
+    @partial(jax.jit, static_argnums=0)  # traced once for all substeps, which makes starting faster
+    def _substep(
+        self,
+        drone: QuadrotorState,
+        command: NormalizedCommand,
+        air: Vec3 | None,
+        randomization: PhysicsRandomization,
+    ) -> QuadrotorState:
+        if self.autopilot:
+            setpoint = self.control.setpoint(self.vehicle, drone, command)
+            rotors, memory = self.autopilot.control(self.vehicle, drone, drone.memory, setpoint)
+            drone = replace(drone, memory=memory)
+        else:
+            rotors = self.control.rotors(self.vehicle, drone, command)
+        return self.vehicle.step(drone, rotors, air, randomization, 1.0 / self.physics_rate)
