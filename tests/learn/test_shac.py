@@ -62,7 +62,7 @@ def window(task, seed=0):
     policy = replace(policy, actor=actor, log_std=jnp.full_like(policy.log_std, -1.5))
     last, _, (transitions, _), _ = jax.jit(
         partial(rollout_block, task, partial(explore, policy), length=LENGTH, encode=None, keep_states=True)
-    )(states, rngs)
+    )(states, (rngs, None))
     return learner, policy, transitions, last
 
 
@@ -134,7 +134,7 @@ def test_gradients_stay_finite_through_ends_and_restarts():
     policy = replace(learner.policy(task.spec), log_std=jnp.zeros(4))
     last, _, (transitions, _), _ = jax.jit(
         partial(rollout_block, task, partial(explore, policy), length=64, encode=None, keep_states=True)
-    )(states, rngs)
+    )(states, (rngs, None))
     assert bool(jnp.any(~transitions.valid))
     gradient = jax.jit(partial(learner.reverse_pass, task))(policy, transitions, last)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
@@ -146,7 +146,7 @@ def test_nothing_of_the_next_episode_reaches_the_actions_before_an_end():
     states, rngs = init_worlds(task, jnp.uint32(1), jnp.arange(4))
     policy = learner.policy(task.spec)
     roll = partial(rollout_block, task, partial(explore, policy), length=32, encode=None, keep_states=True)
-    last, _, (transitions, _), _ = jax.jit(roll)(states, rngs)
+    last, _, (transitions, _), _ = jax.jit(roll)(states, (rngs, None))
     end = int(np.argmin(np.asarray(jnp.all(transitions.valid, 1))))
     assert 0 < end < 31
     world = int(np.argmin(np.asarray(transitions.valid[end])))

@@ -53,7 +53,7 @@ def played(task, length, worlds=3):
     """A rollout whose every action is 0.25 and whose image features are the mean of the image."""
     states = jax.vmap(lambda i: task.reset(Rng.from_seed(0, i)))(jnp.arange(worlds))
 
-    def act(observation, rngs, image_features):
+    def act(observation, rngs, image_features, noise):
         return Decision(jnp.full((worlds, task.spec.action.size), 0.25)), rngs
 
     encode = lambda image: image.astype(jnp.float32).mean((1, 2))[:, None]  # noqa: E731
@@ -64,7 +64,7 @@ def played(task, length, worlds=3):
 
 
 def test_an_image_is_stored_once_for_the_steps_it_is_used():
-    _, _, transitions, _, images = played(Lamp(), 12)
+    _, _, transitions, _, images, _ = played(Lamp(), 12)
     assert transitions.reward.shape == (12, 3)
     assert images.image.shape == (6, 3, 8, 8)
     assert images.image_features.shape == (6, 3, 1)

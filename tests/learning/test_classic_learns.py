@@ -34,6 +34,8 @@ parallel = Pqn(
     reward_scale=0.1,
     exploration_fraction=0.3,
 )
+swinging = SMALL_CONTINUOUS | {"discount": 0.99, "n_step": 5, "reward_scale": 0.1, "noise_correlation_time": 10.0}
+swinging_actor = swinging | {"exploration_noise": 0.5, "epsilon_start": 0.0, "epsilon_end": 0.0}
 gradient = Ppo(worlds=16, rollout_length=128, epochs=8, minibatches=8, hidden_sizes=(64, 64), learning_rate=1e-3)
 CASES = {
     "cartpole dqn": ("cartpole", Dqn(**SMALL_DISCRETE), 100_000),
@@ -48,6 +50,10 @@ CASES = {
     "acrobot ppo": ("acrobot", gradient, 500_000),
     "mountaincar dqn": ("mountaincar", Dqn(**patient), 150_000),
     "mountaincar iqn": ("mountaincar", Iqn(**patient), 150_000),
+    "mountaincar-continuous ppo": ("mountaincar-continuous", presets()["mountaincar-continuous"].learner, 300_000),
+    "mountaincar-continuous sac": ("mountaincar-continuous", Sac(**swinging), 30_000),
+    "mountaincar-continuous td3": ("mountaincar-continuous", Td3(**swinging_actor), 30_000),
+    "mountaincar-continuous ddpg": ("mountaincar-continuous", Ddpg(**swinging_actor), 30_000),
     "pendulum sac": ("pendulum", Sac(**SMALL_CONTINUOUS), 20_000),
     "pendulum td3": ("pendulum", Td3(**SMALL_CONTINUOUS), 30_000),
     "pendulum ddpg": ("pendulum", Ddpg(**SMALL_CONTINUOUS), 30_000),
@@ -70,4 +76,6 @@ def test_a_learner_reaches_what_is_usual(case):
         result = run_episodes(task, trained_pilot(task, policy), FastPlant(), 100, 77)
         scores.append(float(np.mean(result.metrics["episode_return"])))
     print(f"{case}: {[round(score, 1) for score in scores]} after {steps:,} steps, {task.success_return:g} wanted")
-    assert np.median(scores) >= task.success_return
+    # Without correlated noise single seeds find the goal by luck: here every one must.
+    bar = np.min if name == "mountaincar-continuous" else np.median
+    assert bar(scores) >= task.success_return

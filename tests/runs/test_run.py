@@ -141,6 +141,28 @@ def test_a_training_with_a_replay_stopped_and_resumed_is_bit_for_bit_the_whole_o
     assert np.any(whole[".replay.reward"][:, -1])
 
 
+@pytest.mark.parametrize(
+    "learner",
+    [
+        Ppo(worlds=8, rollout_length=8, minibatches=1, epochs=1, shuffle_block=8, hidden_sizes=(16,)),
+        Sac(**SMALL_REPLAY),
+    ],
+    ids=["ppo", "sac"],
+)
+def test_a_training_with_correlated_noise_stopped_and_resumed_is_bit_for_bit_the_whole_one(tmp_path, learner):
+    learner = replace(learner, noise_correlation_time=20.0)
+    experiment = Experiment(presets()["pendulum"].task, learner, steps=8 * learner.steps_per_update * 3, devices=2)
+    once = Run.create(tmp_path / "once", experiment)
+    train(once)
+    twice, looks = Run.create(tmp_path / "twice", experiment), []
+    train(twice, watch=looks.append, stop=lambda: len(looks) == 2)
+    train(twice, resume=True)
+    whole, parts = weights(once.folder), weights(twice.folder)
+    assert whole.keys() == parts.keys() and ".noise.value" in whole
+    for name, leaf in whole.items():
+        np.testing.assert_array_equal(leaf, parts[name], err_msg=name)
+
+
 def test_a_training_killed_and_resumed_is_bit_for_bit_the_whole_one(whole, tmp_path):
     folder = tmp_path / "killed"
     Run.create(folder, SMALL)

@@ -81,7 +81,7 @@ def policy(experiment: Experiment[Any, Any], name: str, worlds: int) -> dict[str
 
     def acting(indices: Array) -> Any:
         states, rngs = fresh_worlds(task, indices)
-        states, _, transitions, _, seen = rollout(task, partial(explore, weights), states, rngs, steps, see)
+        states, _, transitions, _, seen, _ = rollout(task, partial(explore, weights), states, rngs, steps, see)
         # All is written; what is handed out is only the last of it.
         return states.reward, jax.tree.map(lambda x: x[-1], (transitions, seen))
 

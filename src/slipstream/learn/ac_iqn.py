@@ -12,15 +12,21 @@ from ..core.task import Spec
 from ..policy.continuous import DeterministicPolicy
 from ..policy.cvar import Risk, require_distance
 from ..policy.quantile import stratified_taus
-from .actor_critic import DeterministicActor, init_deterministic_policy, q_value, require_continuous
+from .actor_critic import (
+    ContinuousOffPolicy,
+    DeterministicActor,
+    init_deterministic_policy,
+    q_value,
+    require_continuous,
+)
+from .exploration import Noise
 from .learner import Metrics
 from .losses import quantile_loss, weighted_mean
-from .off_policy import OffPolicy
 from .replay import Batch
 
 
 @dataclass(frozen=True)
-class AcIqn(OffPolicy[DeterministicPolicy]):
+class AcIqn(ContinuousOffPolicy[DeterministicPolicy]):
     """Settings of AC-IQN."""
 
     epsilon_start: float = 0.2
@@ -72,8 +78,9 @@ class AcIqn(OffPolicy[DeterministicPolicy]):
         rngs: Rng,
         epsilon: Float[Array, ""],
         key: PRNGKeyArray,
+        noise: Noise = None,
     ) -> tuple[Array, Rng]:
-        return self._actor.explore(policy, observation, rngs, epsilon)
+        return self._actor.explore(policy, observation, rngs, epsilon, noise)
 
     def loss(
         self, policy: DeterministicPolicy, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,14 +14,33 @@ from ..core.task import Spec
 from ..policy.continuous import Actor, Critic, DeterministicPolicy, init_critics
 from ..policy.encoder import Precision, cast_to
 from ..policy.nets import Normalizer
-from .exploration import explore_gaussian
+from ..policy.policy import TrainablePolicy
+from .exploration import Noise, OrnsteinUhlenbeck, explore_gaussian
 from .losses import weighted_mean
+from .off_policy import OffPolicy
 from .replay import Batch
 
 MAX_TARGET_NOISE = 0.5
 """Bound of the noise on target actions, as in TD3."""
 SATURATED = 2.0
 """Actor outputs beyond this saturate tanh."""
+P = TypeVar("P", bound=TrainablePolicy)
+
+
+@dataclass(frozen=True)
+class ContinuousOffPolicy(OffPolicy[P]):
+    """Settings that every learner with a replay buffer and continuous actions has."""
+
+    noise_correlation_time: float = 0.0
+    """correlation time of the exploration noise, in seconds (an Ornstein-Uhlenbeck process); 0 is white noise"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.noise_correlation_time < 0.0:
+            raise ValueError("noise_correlation_time must not be negative")
+
+    def init_noise(self, spec: Spec, rngs: Rng) -> tuple[OrnsteinUhlenbeck | None, Rng]:
+        return OrnsteinUhlenbeck.init(spec, self.noise_correlation_time, rngs)
 
 
 def require_continuous(spec: Spec, learner: str) -> None:
@@ -64,11 +83,17 @@ class DeterministicActor:
         return policy.action(observation).astype(jnp.float32)
 
     def explore(
-        self, policy: DeterministicPolicy, observation: Float[Array, "*b d"], rngs: Rng, epsilon: Float[Array, ""]
+        self,
+        policy: DeterministicPolicy,
+        observation: Float[Array, "*b d"],
+        rngs: Rng,
+        epsilon: Float[Array, ""],
+        noise: Noise,
     ) -> tuple[Float[Array, "*b a"], Rng]:
         """Actions with Gaussian noise, and the generators after them."""
         action = self.action(policy, policy.normalizer(observation))
-        return explore_gaussian(action, self.exploration_noise, rngs, epsilon, partial(jnp.clip, min=-1.0, max=1.0))
+        clip = partial(jnp.clip, min=-1.0, max=1.0)
+        return explore_gaussian(action, self.exploration_noise, rngs, epsilon, clip, noise)
 
     def target_action(self, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray) -> Float[Array, "b a"]:
         """The target policy's next actions, with noise if targets are smoothed."""

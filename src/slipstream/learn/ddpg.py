@@ -10,15 +10,21 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ..core.rng import Rng
 from ..core.task import Spec
 from ..policy.continuous import DeterministicPolicy
-from .actor_critic import DeterministicActor, init_deterministic_policy, q_value, require_continuous
+from .actor_critic import (
+    ContinuousOffPolicy,
+    DeterministicActor,
+    init_deterministic_policy,
+    q_value,
+    require_continuous,
+)
+from .exploration import Noise
 from .learner import Metrics
 from .losses import huber, weighted_mean
-from .off_policy import OffPolicy
 from .replay import Batch
 
 
 @dataclass(frozen=True)
-class Ddpg(OffPolicy[DeterministicPolicy]):
+class Ddpg(ContinuousOffPolicy[DeterministicPolicy]):
     """Settings of DDPG."""
 
     epsilon_start: float = 0.2
@@ -59,8 +65,9 @@ class Ddpg(OffPolicy[DeterministicPolicy]):
         rngs: Rng,
         epsilon: Float[Array, ""],
         key: PRNGKeyArray,
+        noise: Noise = None,
     ) -> tuple[Array, Rng]:
-        return self._actor.explore(policy, observation, rngs, epsilon)
+        return self._actor.explore(policy, observation, rngs, epsilon, noise)
 
     def loss(
         self, policy: DeterministicPolicy, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray

@@ -12,7 +12,7 @@ from ..core.task import Spec
 from ..policy.discrete import DiscreteActions, QHead, QPolicy
 from ..policy.encoder import Torso
 from ..policy.nets import Normalizer
-from .exploration import explore_epsilon_greedy
+from .exploration import Noise, explore_epsilon_greedy
 from .learner import Metrics
 from .losses import huber, weighted_mean
 from .off_policy import OffPolicy
@@ -76,6 +76,7 @@ class Dqn(OffPolicy[QPolicy]):
         rngs: Rng,
         epsilon: Float[Array, ""],
         key: PRNGKeyArray,
+        noise: Noise = None,
     ) -> tuple[Array, Rng]:
         outputs = self._outputs(policy, policy.normalizer(observation), key if self.noisy_sigma else None)
         best = policy.actions.best(policy.values(outputs))

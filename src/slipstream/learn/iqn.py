@@ -15,7 +15,7 @@ from ..policy.iqn import IqnPolicy
 from ..policy.nets import Normalizer
 from ..policy.quantile import QuantileEmbedding, stratified_taus
 from .dqn import require_discrete
-from .exploration import explore_epsilon_greedy
+from .exploration import Noise, explore_epsilon_greedy
 from .learner import Metrics
 from .losses import quantile_loss, weighted_mean
 from .off_policy import OffPolicy
@@ -73,6 +73,7 @@ class Iqn(OffPolicy[IqnPolicy]):
         rngs: Rng,
         epsilon: Float[Array, ""],
         key: PRNGKeyArray,
+        noise: Noise = None,
     ) -> tuple[Array, Rng]:
         best = policy.actions.best(policy.values(observation))
         return explore_epsilon_greedy(best, rngs, epsilon, policy.actions.space, self.exploration_repeat)

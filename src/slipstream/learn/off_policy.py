@@ -13,7 +13,7 @@ from ..core.struct import per_world, struct
 from ..core.task import Spec, Task
 from ..policy.encoder import Precision, cast_to, update_normalizer
 from ..policy.policy import ImageFeatures, TrainablePolicy
-from .exploration import linear_schedule
+from .exploration import Noise, OrnsteinUhlenbeck, linear_schedule
 from .learner import Metrics
 from .replay import Batch, Cursor, Replay, Sampling, add_transitions, init_replay, sample, set_priorities
 from .rollout import Decision, EpisodeStats, init_worlds, masked_mean, rollout
@@ -28,6 +28,7 @@ class OffPolicyState:
 
     worlds: Any = per_world()
     rngs: Rng = per_world()
+    noise: OrnsteinUhlenbeck | None = per_world()  # correlated exploration noise, or None if it is white
     policy: Any
     target: Any  # the policy with the parameters of the target networks
     optimizer: optax.OptState
@@ -160,14 +161,27 @@ class OffPolicy(Generic[P]):
         raise NotImplementedError
 
     def explore(
-        self, policy: P, observation: Float[Array, "*b d"], rngs: Rng, epsilon: Float[Array, ""], key: PRNGKeyArray
+        self,
+        policy: P,
+        observation: Float[Array, "*b d"],
+        rngs: Rng,
+        epsilon: Float[Array, ""],
+        key: PRNGKeyArray,
+        noise: Noise = None,
     ) -> tuple[Array, Rng]:
-        """Exploring actions of all worlds and agents in one pass, and the generators after them."""
+        """Exploring actions of all worlds and agents in one pass, and the generators after them.
+
+        `key` is for noisy networks, `noise` is the correlated noise of continuous actions.
+        """
         raise NotImplementedError
 
     def loss(self, policy: P, target: P, batch: Batch, key: PRNGKeyArray) -> tuple[Array, tuple[Array, Metrics]]:
         """The weighted mean loss of a batch; and the error of each sample, and metrics."""
         raise NotImplementedError
+
+    def init_noise(self, spec: Spec, rngs: Rng) -> tuple[OrnsteinUhlenbeck | None, Rng]:
+        """The correlated noise of exploration, by default none, and the generators after it."""
+        return None, rngs
 
     @property
     def uses_intermediate(self) -> bool:
@@ -194,9 +208,11 @@ class OffPolicy(Generic[P]):
         key, policy_key = jax.random.split(key)
         policy = self.policy(task.spec, policy_key)
         states, rngs = init_worlds(task, seed, worlds)
+        noise, rngs = self.init_noise(task.spec, rngs)
         return OffPolicyState(
             worlds=states,
             rngs=rngs,
+            noise=noise,
             policy=policy,
             target=policy,
             optimizer=self._optimizer.init(policy.params),
@@ -214,11 +230,13 @@ class OffPolicy(Generic[P]):
         epsilon = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
         policy = train.policy
 
-        def act(observation: Array, rngs: Rng, image_features: ImageFeatures = None) -> tuple[Decision, Rng]:
-            action, rngs = self.explore(policy, observation, rngs, epsilon, explore_key)
+        def act(observation: Array, rngs: Rng, _: ImageFeatures, noise: Noise) -> tuple[Decision, Rng]:
+            action, rngs = self.explore(policy, observation, rngs, epsilon, explore_key, noise)
             return Decision(action), rngs
 
-        worlds, rngs, transitions, stats, _ = rollout(task, act, train.worlds, train.rngs, self.rollout_length)
+        worlds, rngs, transitions, stats, _, noise = rollout(
+            task, act, train.worlds, train.rngs, self.rollout_length, noise=train.noise
+        )
         kept = train.replay.length // self.rollout_length
         replay = add_transitions(
             train.replay, transitions, train.updates % kept * self.rollout_length, train.max_priority
@@ -233,7 +251,7 @@ class OffPolicy(Generic[P]):
         filled, head = jnp.minimum(rollouts, kept) * self.rollout_length, rollouts % kept * self.rollout_length
         enough = min(-(-self.learning_starts // (self.worlds * task.spec.agents * self.rollout_length)), kept)
         warm = (rollouts >= enough) & (filled > self.n_step)
-        train = replace(train, worlds=worlds, rngs=rngs, policy=policy, replay=replay, key=key)
+        train = replace(train, worlds=worlds, rngs=rngs, noise=noise, policy=policy, replay=replay, key=key)
         train, metrics = self._learn(train, learn_key, Cursor(head, filled), warm, progress, axis)
         train = replace(train, updates=train.updates + 1)
         metrics |= {"step_reward": masked_mean(transitions.reward, transitions.valid, axis), "epsilon": epsilon}

@@ -14,9 +14,11 @@ from ..core.rng import Rng
 from ..core.struct import per_world, struct
 from ..core.task import PackedImage, Spec, Task
 from ..policy.actor_critic import ActorCritic, Architecture
+from ..policy.distributions import Normal
 from ..policy.image_encoders import IMAGE_ENCODERS
 from ..policy.nets import ACTIVATIONS, Normalizer
 from ..policy.policy import ImageFeatures
+from .exploration import Noise, OrnsteinUhlenbeck, check_correlation_time
 from .learner import Metrics
 from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs, value_targets
 from .rollout import Decision, EpisodeStats, Images, Transition, init_worlds, masked_mean, rollout
@@ -28,6 +30,7 @@ class PpoState:
 
     worlds: PyTree = per_world()  # states, with a leading axis of worlds
     rngs: Rng = per_world()  # one generator for every world (and agent), for exploration
+    noise: OrnsteinUhlenbeck | None = per_world()  # correlated exploration noise, or None if it is white
     policy: ActorCritic
     optimizer: optax.OptState
     learning_rate: Float[Array, ""]
@@ -91,6 +94,9 @@ class Ppo:
     """one network with two heads instead of separate actor and critic networks"""
     init_std: float = 0.6
     """standard deviation of a continuous action at the start"""
+    noise_correlation_time: float = 0.0
+    """correlation time of the exploration noise of continuous actions, in seconds (an Ornstein-Uhlenbeck process);
+    0 is white noise. Log-probabilities remain those of a single action, as in gSDE and colored-noise PPO"""
     final_std: float = 0.0
     """if positive, the standard deviation is not learned but decays exponentially from init_std to this at
     anneal_start"""
@@ -118,11 +124,14 @@ class Ppo:
         require_choice("image encoder", self.image_encoder, IMAGE_ENCODERS)
         if not 0.0 < self.anneal_start < 1.0:
             raise ValueError("anneal_start lies between 0 and 1")
+        if self.noise_correlation_time < 0.0:
+            raise ValueError("noise_correlation_time must not be negative")
         if self.learning_rate <= 0.0 or self.init_std <= 0.0 or self.state_estimation_coef < 0.0:
             raise ValueError("learning_rate and init_std must be positive, state_estimation_coef not negative")
 
     def check(self, task: Task[Any], devices: int) -> None:
         """Refuse a task whose rollouts these settings cannot divide, or whose observations they cannot use."""
+        check_correlation_time(self.noise_correlation_time, task.spec)
         if task.spec.privileged_size and self.shared_trunk:
             raise ValueError(
                 "a critic with privileged observations needs its own network; set learner.shared-trunk off"
@@ -144,9 +153,11 @@ class Ppo:
         key, policy_key = jax.random.split(jax.random.key(seed))
         policy = self.policy(task.spec, policy_key)
         states, rngs = init_worlds(task, seed, worlds)
+        noise, rngs = OrnsteinUhlenbeck.init(task.spec, self.noise_correlation_time, rngs)
         return PpoState(
             worlds=states,
             rngs=rngs,
+            noise=noise,
             policy=policy,
             optimizer=self._optimizer.init(policy.params),
             learning_rate=jnp.float32(self.learning_rate),
@@ -167,8 +178,8 @@ class Ppo:
             std = self.init_std * (self.final_std / self.init_std) ** jnp.minimum(progress / self.anneal_start, 1.0)
             policy = replace(policy, log_std=jnp.full_like(policy.log_std, jnp.log(std)))
         encode = policy.encode if task.spec.image_shape else None
-        worlds, rngs, transitions, stats, images = rollout(
-            task, partial(explore, policy), train.worlds, train.rngs, self.rollout_length, encode
+        worlds, rngs, transitions, stats, images, noise = rollout(
+            task, partial(explore, policy), train.worlds, train.rngs, self.rollout_length, encode, train.noise
         )
         batch, return_normalizer = self._advantages(task, policy, worlds, transitions, images, axis)
         policy = replace(policy, return_normalizer=return_normalizer)
@@ -180,7 +191,8 @@ class Ppo:
         target_kl = self.target_kl * self.target_kl_final_fraction ** (
             jnp.maximum(progress - self.anneal_start, 0.0) / (1.0 - self.anneal_start)
         )
-        train = replace(train, worlds=worlds, rngs=rngs, policy=policy, learning_rate=learning_rate, key=key)
+        train = replace(train, worlds=worlds, rngs=rngs, noise=noise, policy=policy, key=key)
+        train = replace(train, learning_rate=learning_rate)
         train, metrics = self._optimize(train, target_kl, batch, order_key, axis)
         policy = train.policy
         if self.normalize_observations:
@@ -277,10 +289,22 @@ class Ppo:
 
 
 def explore(
-    policy: ActorCritic, observation: Float[Array, "*b d"], rngs: Rng, image_features: ImageFeatures = None
+    policy: ActorCritic,
+    observation: Float[Array, "*b d"],
+    rngs: Rng,
+    image_features: ImageFeatures = None,
+    noise: Noise = None,
 ) -> tuple[Decision, Rng]:
-    """Actions drawn from the policy, for all worlds and agents in one pass of the network."""
+    """Actions drawn from the policy, for all worlds and agents in one pass of the network.
+
+    With correlated noise the log-probability remains that of the action given its observation alone: the noise is
+    standard Gaussian in every single step. That is the density which the loss compares it with.
+    """
     actions = policy.distribution(observation, image_features)
+    if noise is not None:
+        assert isinstance(actions, Normal)
+        action = actions.from_noise(noise)
+        return Decision(action, actions.log_prob(action)), rngs
 
     def sample(head: Array, rng: Rng) -> tuple[Array, Rng]:
         one = jax.tree.unflatten(tree, [head, *rest])

@@ -15,6 +15,7 @@ from ..core.rng import Rng
 from ..core.struct import struct
 from ..core.task import CameraTask, PackedImage, PrivilegedTask, Restart, State, Task, advance, draw_restart
 from ..policy.policy import ImageFeatures
+from .exploration import Noise, OrnsteinUhlenbeck
 
 BLOCK = 256
 """Agents of a block: on a CPU they and all that is computed for them stay in the nearest caches."""
@@ -37,8 +38,8 @@ class Decision:
     value: Float[Array, "*b"] | None = None  # estimate of the best action's return
 
 
-ActFn = Callable[[Float[Array, "*b d"], Rng, ImageFeatures], tuple[Decision, Rng]]
-"""From observations, generators and image features to decisions and the generators after them."""
+ActFn = Callable[[Float[Array, "*b d"], Rng, ImageFeatures, Noise], tuple[Decision, Rng]]
+"""From observations, generators, image features and correlated noise to decisions and the generators after them."""
 EncodeFn = Callable[[PackedImage], ImageFeatures]
 
 
@@ -97,17 +98,24 @@ def masked_mean(x: Float[Array, "*b"], valid: Bool[Array, "*b"], axis: str | Non
 
 
 def rollout(
-    task: Task[S], act: ActFn, states: S, rngs: Rng, length: int, encode: EncodeFn | None = None
-) -> tuple[S, Rng, Transition, EpisodeStats, Images | None]:
+    task: Task[S],
+    act: ActFn,
+    states: S,
+    rngs: Rng,
+    length: int,
+    encode: EncodeFn | None = None,
+    noise: OrnsteinUhlenbeck | None = None,
+) -> tuple[S, Rng, Transition, EpisodeStats, Images | None, OrnsteinUhlenbeck | None]:
     """Act in every world for `length` steps; transitions and images come back stacked in time."""
-    states, rngs, experience, stats = in_blocks(
-        lambda states, rngs: rollout_block(task, act, states, rngs, length, encode),
+    states, (rngs, noise), experience, stats = in_blocks(
+        lambda states, exploration: rollout_block(task, act, states, exploration, length, encode),
         states,
-        rngs,
+        (rngs, noise),
         agents=task.spec.agents,
     )
     transitions, images = join_in_time(experience)
-    return join(states), join(rngs), transitions, jax.tree.map(partial(jnp.sum, axis=0), stats), images
+    stats = jax.tree.map(partial(jnp.sum, axis=0), stats)
+    return join(states), join(rngs), transitions, stats, images, join(noise)
 
 
 def join(blocks: Tree) -> Tree:
@@ -210,7 +218,9 @@ def observe_all(task: Task[S], states: S, age: Int[Array, ""] | int | None = Non
     return observation
 
 
-Collected = tuple[Rng, EpisodeStats]
+Exploration = tuple[Rng, OrnsteinUhlenbeck | None]
+"""What exploration carries from step to step."""
+Collected = tuple[Exploration, EpisodeStats]
 """What a rollout carries from step to step besides its worlds."""
 
 
@@ -218,11 +228,11 @@ def rollout_block(
     task: Task[S],
     act: ActFn,
     states: S,
-    rngs: Rng,
+    exploration: Exploration,
     length: int,
     encode: EncodeFn | None,
     keep_states: bool = False,
-) -> tuple[S, Rng, tuple[Transition, Images | None], EpisodeStats]:
+) -> tuple[S, Exploration, tuple[Transition, Images | None], EpisodeStats]:
     """The rollout of one block of worlds, perhaps with the states before each step."""
     spec = task.spec
 
@@ -232,11 +242,13 @@ def rollout_block(
         age: Int[Array, ""] | int = 0,
         image_features: ImageFeatures = None,
     ) -> tuple[tuple[S, Stale, Collected], Transition]:
-        states, stale, (rngs, stats) = carry
+        states, stale, ((rngs, noise), stats) = carry
         with jax.named_scope("observation"):
             observation = observe_all(task, states, None if image_features is None else age)
         with jax.named_scope("policy"):
-            decision, rngs = act(observation, rngs, image_features)
+            if noise is not None:
+                noise, rngs = noise.step(rngs, states.ended)
+            decision, rngs = act(observation, rngs, image_features, None if noise is None else noise.value)
         with jax.named_scope("physics"):
             after, stale = advance_worlds(task, states, decision.action, restarts, stale)
         transition = Transition(
@@ -252,7 +264,7 @@ def rollout_block(
         )
         with jax.named_scope("physics"):
             stats = count_episodes(task, stats, states, after)
-        return (after, stale, (rngs, stats)), transition
+        return (after, stale, ((rngs, noise), stats)), transition
 
     def image_steps(
         restarts: Restart[S], carry: tuple[S, Stale, Collected]
@@ -268,16 +280,16 @@ def rollout_block(
         carry, transitions = jax.lax.scan(lambda c, age: step(c, age), carry, jnp.arange(spec.image_interval))
         return carry, (transitions, Images(image, image_features))
 
-    rest = rngs, init_stats(task, states)
+    rest = exploration, init_stats(task, states)
     if encode is None:
-        (states, (rngs, stats)), transitions = with_restarts(task, tick, states, rest, length)
-        return states, rngs, (transitions, None), stats
+        (states, (exploration, stats)), transitions = with_restarts(task, tick, states, rest, length)
+        return states, exploration, (transitions, None), stats
     window = max(RESTART_WINDOW // spec.image_interval, 1)
-    (states, (rngs, stats)), (transitions, images) = with_restarts(
+    (states, (exploration, stats)), (transitions, images) = with_restarts(
         task, image_steps, states, rest, length // spec.image_interval, window
     )
     transitions = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), transitions)
-    return states, rngs, (transitions, images), stats
+    return states, exploration, (transitions, images), stats
 
 
 def init_stats(task: Task[S], states: S) -> EpisodeStats:

@@ -11,16 +11,15 @@ from ..core.rng import Rng
 from ..core.task import Spec
 from ..policy.continuous import Actor, SquashedGaussianPolicy, init_critics, sample_squashed_gaussian
 from ..policy.nets import Normalizer
-from .actor_critic import q_value, require_continuous
-from .exploration import explore_gaussian
+from .actor_critic import ContinuousOffPolicy, q_value, require_continuous
+from .exploration import Noise, explore_gaussian
 from .learner import Metrics
 from .losses import huber, weighted_mean
-from .off_policy import OffPolicy
 from .replay import Batch
 
 
 @dataclass(frozen=True)
-class Sac(OffPolicy[SquashedGaussianPolicy]):
+class Sac(ContinuousOffPolicy[SquashedGaussianPolicy]):
     """Settings of soft actor-critic."""
 
     epsilon_start: float = 0.0
@@ -61,9 +60,10 @@ class Sac(OffPolicy[SquashedGaussianPolicy]):
         rngs: Rng,
         epsilon: Float[Array, ""],
         key: PRNGKeyArray,
+        noise: Noise = None,
     ) -> tuple[Array, Rng]:
         mean, log_std = self._mean_and_log_std(policy, policy.normalizer(observation))
-        return explore_gaussian(mean, jnp.exp(log_std), rngs, epsilon, jnp.tanh)
+        return explore_gaussian(mean, jnp.exp(log_std), rngs, epsilon, jnp.tanh, noise)
 
     def _mean_and_log_std(self, policy: SquashedGaussianPolicy, observation: Array) -> tuple[Array, Array]:
         policy, observation = self.cast((policy, observation))

@@ -239,8 +239,8 @@ class Shac:
         self, task: Task[Any], policy: ActorCritic, states: PyTree, rngs: Rng
     ) -> tuple[Any, Rng, Transition, ActorGradient, EpisodeStats]:
         """A window of one block of worlds, forward and back."""
-        states, rngs, (transitions, _), stats = rollout_block(
-            task, partial(explore, policy), states, rngs, self.rollout_length, None, keep_states=True
+        states, (rngs, _), (transitions, _), stats = rollout_block(
+            task, partial(explore, policy), states, (rngs, None), self.rollout_length, None, keep_states=True
         )
         with jax.named_scope("learner"):
             gradient = self.reverse_pass(task, policy, transitions, states)

@@ -46,7 +46,11 @@ class Normal:
         for _ in range(self.mean.shape[-1]):
             part, rng = rng.normal()
             noise.append(part)
-        return self.mean + jnp.exp(self.log_std) * jnp.stack(noise), rng
+        return self.from_noise(jnp.stack(noise)), rng
+
+    def from_noise(self, noise: Float[Array, "*b a"]) -> Float[Array, "*b a"]:
+        """The sample that standard Gaussian noise stands for."""
+        return self.mean + jnp.exp(self.log_std) * noise
 
     @property
     def mode(self) -> Float[Array, "*b a"]:

@@ -7,6 +7,7 @@ from ...experiment.experiment import Experiment
 from ...learn.defaults import SMALL_CONTINUOUS, SMALL_DISCRETE
 from ...learn.dqn import Dqn
 from ...learn.iqn import Iqn
+from ...learn.ppo import Ppo
 from ...learn.sac import Sac
 from .task import Gymnax
 
@@ -25,6 +26,12 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
         Gymnax("MountainCar-v0", -125.0),
         replace(Dqn(**SMALL_DISCRETE), exploration_fraction=0.5, exploration_repeat=25),
         150_000,
+        devices=1,
+    ),
+    "mountaincar-continuous": Experiment(
+        Gymnax("MountainCarContinuous-v0", 90.0),
+        Ppo(worlds=16, rollout_length=256, epochs=8, minibatches=8, discount=0.999, noise_correlation_time=10.0),
+        300_000,
         devices=1,
     ),
     "pendulum": Experiment(Gymnax("Pendulum-v1", -200.0), Sac(**SMALL_CONTINUOUS), 20_000, devices=1),
