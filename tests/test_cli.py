@@ -241,7 +241,7 @@ def test_bench_renders_and_acts(place):
     small = ("--width", 16, "--height", 16, "--cameras", 2, "--shapes", 8)
     done = slipstream("bench", "render", *small, "--json", cwd=place)
     assert {"megapixels_per_second", "megapixels_per_cpu_second", "frames_per_second"} <= set(json.loads(done.stdout))
-    words = ("--worlds", 4, "--task.camera.kind", "rgb", "--task.camera.resolution", 16)
+    words = ("--preset", "racing-ppo", "--worlds", 4, "--task.camera.kind", "rgb", "--task.camera.resolution", 16)
     result = json.loads(slipstream("bench", "policy", *words, "--json", cwd=place).stdout)
     assert result["image_shape"] == [16, 16, 3]
     assert result["steps_per_second"] > 0

@@ -272,7 +272,7 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
         target=jnp.zeros(rows),
         weight=jnp.array([1.0] * 5 + [0.0]),
     )
-    _, metrics = learner._loss(policy.params, policy, batch)
+    _, metrics = learner._loss(policy.params, batch, policy)
     assert float(metrics["loss"]) == pytest.approx(-(1.2 - 2.0 + 0.5 - 0.8 + 1.1), abs=1e-4)
     assert float(metrics["count"]) == 5.0
 
