@@ -143,7 +143,7 @@ def train(
         experiment = with_learner(experiment, learner)
     elif learner is not None:
         experiment = replace(experiment, learner=learner)
-    experiment = replace(experiment, **settings)
+    experiment = replace(experiment, task=experiment.task.with_files(), **settings)
     if init_from is not None:
         experiment = with_policy_of(experiment, init_from)
     folder = Path("runs") / name if run is None else Path(run)

@@ -112,19 +112,19 @@ def test_the_reverse_pass_is_the_gradient_of_the_unrolled_window(case):
     task, learner, policy, transitions, last, gradient = case
     # Operation by operation: compiling the derivative of a whole window would take minutes.
     exact = jax.grad(unrolled(learner, task, policy, transitions, last))(policy.actor)
-    error = np.linalg.norm(flat(gradient.actor) - flat(exact)) / np.linalg.norm(flat(exact))
+    error = np.linalg.norm(flat(gradient.params) - flat(exact)) / np.linalg.norm(flat(exact))
     assert error < 1e-5
 
 
 def test_the_reverse_pass_agrees_with_finite_differences(case):
     task, learner, policy, transitions, last, gradient = case
     value = unrolled(learner, task, policy, transitions, last)
-    grad = jax.tree.map(lambda g: g / np.linalg.norm(flat(gradient.actor)), gradient.actor)
+    grad = jax.tree.map(lambda g: g / np.linalg.norm(flat(gradient.params)), gradient.params)
     # Along the gradient itself the change is largest, so float32 shows it best.
     h = 5e-4
     ahead, behind = (jax.tree.map(lambda p, g, h=h: p + h * g, policy.actor, grad) for h in (h, -h))
     slope = float(value(ahead) - value(behind)) / (2.0 * h)
-    assert slope == pytest.approx(float(np.linalg.norm(flat(gradient.actor))), rel=1e-2)
+    assert slope == pytest.approx(float(np.linalg.norm(flat(gradient.params))), rel=1e-2)
 
 
 def test_gradients_stay_finite_through_ends_and_restarts():
@@ -158,7 +158,7 @@ def test_nothing_of_the_next_episode_reaches_the_actions_before_an_end():
     after = jax.tree.map(lambda x: x[end + 1], moments.state)
     short, whole = reverse(policy, cut, after), reverse(policy, moments, final)
     rest = reverse(policy, jax.tree.map(lambda x: x[end + 1 :], moments), final)
-    np.testing.assert_allclose(flat(short.actor) + flat(rest.actor), flat(whole.actor), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(flat(short.params) + flat(rest.params), flat(whole.params), rtol=1e-4, atol=1e-5)
 
 
 def test_a_truncated_episode_keeps_the_gradient_of_its_value_and_a_terminated_one_does_not():

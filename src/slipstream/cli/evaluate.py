@@ -61,7 +61,7 @@ def run(words: list[str]) -> int:
         return 0
     assert folder is not None
     request = parse(Request, words, "evaluate", Request(Path(folder), task, EvaluateOptions()))
-    options = request.options
+    options, changed = request.options, request.task if task is None else request.task.with_files()
     summary = evaluate(
         request.run,
         options.plant,
@@ -69,7 +69,7 @@ def run(words: list[str]) -> int:
         episodes=options.episodes,
         seed=options.seed,
         checkpoint=options.checkpoint,
-        task=None if request.task == task else request.task,
+        task=None if changed == task else changed,
         baselines=options.baselines,
         settings=options.settings,
     )

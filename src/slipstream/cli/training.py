@@ -1,6 +1,6 @@
 """What `train` and `pipeline` share: from the words of a person to a run that can be trained."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,8 +78,17 @@ def _parse_experiment(
         f"Train '{name}'. Every setting below can be changed. --learner NAME trains by another algorithm "
         f"({', '.join(registry.LEARNERS)}); --init-from RUN begins with the policy of a run."
     )
+    words = with_task_prefix(words, preset.task)
     request = parse(Request, words, f"{command} {name}", Request(preset, RunOptions()))
-    return request.experiment, request.options
+    return replace(request.experiment, task=request.experiment.task.with_files()), request.options
+
+
+def with_task_prefix(words: list[str], task: Task[Any]) -> list[str]:
+    """`--SETTING` as `--task.SETTING`, where that is a setting of the task and of nothing else."""
+    others = {f.name for kind in (Experiment, RunOptions) for f in fields(kind)}
+    own = {f.name for f in fields(task) if f.init} - others  # pyright: ignore[reportArgumentType]
+    names = {f"--{name.replace('_', '-')}" for name in own}
+    return [word.replace("--", "--task.", 1) if word.partition("=")[0] in names else word for word in words]
 
 
 def training_result(run: Run, status: TrainingStatus) -> dict[str, Any]:

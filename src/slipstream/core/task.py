@@ -148,6 +148,10 @@ class Task(Generic[S]):
         """The task in a few words."""
         return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", type(self).__name__).lower()
 
+    def with_files(self) -> Self:
+        """The task with the files that its settings name read in, so that a run needs them no more."""
+        return self
+
     def for_evaluation(self) -> Self:
         """The task as it is evaluated; by default as it is trained."""
         return self
@@ -272,6 +276,19 @@ class CurriculumTask(Protocol):
 
     def at_progress(self, progress: Float[Array, ""]) -> Any:
         """The task after that fraction of a training."""
+        ...
+
+
+@runtime_checkable
+class DataTask(Protocol):
+    """A task with numbers that are arguments of a training's program, so that one program serves all their values."""
+
+    def data(self) -> PyTree:
+        """Arrays, or None if there are none."""
+        ...
+
+    def with_data(self, data: PyTree) -> Any:
+        """The task with those numbers, which may be traced."""
         ...
 
 

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, PyTree
 
 from ..core.device import AXIS
-from ..core.task import CurriculumTask, Task
+from ..core.task import CurriculumTask, DataTask, Task
 from .learner import Learner, Metrics, TrainState
 from .rollout import EpisodeStats
 
@@ -48,7 +48,7 @@ class Trainer:
         """The partition of each leaf of the training state over the mesh."""
         leading = (None,) if self.seeds > 1 else ()
         split, replicated = PartitionSpec(*leading, AXIS), PartitionSpec()
-        shape = jax.eval_shape(lambda: self._init_one(jnp.uint32(0), jnp.arange(self.mesh.size)))
+        shape = jax.eval_shape(lambda: self._init_one(jnp.uint32(0), jnp.arange(self.mesh.size), self.data))
         return type(shape)(
             **{
                 name: jax.tree.map(
@@ -58,21 +58,29 @@ class Trainer:
             }
         )
 
-    def _init_one(self, seed: Int[Array, ""], worlds: Int[Array, "n"]) -> Any:
-        train = self.learner.init(self.task, seed, worlds)
+    @cached_property
+    def data(self) -> PyTree:
+        """The numbers of the task that are arguments of the programs."""
+        return self.task.data() if isinstance(self.task, DataTask) else None
+
+    def _task(self, data: PyTree) -> Task[Any]:
+        return self.task.with_data(data) if isinstance(self.task, DataTask) else self.task
+
+    def _init_one(self, seed: Int[Array, ""], worlds: Int[Array, "n"], data: PyTree) -> Any:
+        train = self.learner.init(self._task(data), seed, worlds)
         return replace(train, average=train.policy) if self.average else train
 
     @cached_property
     def _init(self) -> Any:
-        def init(seeds: Int[Array, "s"], worlds: Int[Array, "n"]) -> Any:
+        def init(seeds: Int[Array, "s"], worlds: Int[Array, "n"], data: PyTree) -> Any:
             if self.seeds == 1:
-                return self._init_one(seeds[0], worlds)
-            return jax.lax.map(lambda seed: self._init_one(seed, worlds), seeds)
+                return self._init_one(seeds[0], worlds, data)
+            return jax.lax.map(lambda seed: self._init_one(seed, worlds, data), seeds)
 
         mapped = jax.shard_map(
             init,
             mesh=self.mesh,
-            in_specs=(PartitionSpec(), PartitionSpec(AXIS)),
+            in_specs=(PartitionSpec(), PartitionSpec(AXIS), PartitionSpec()),
             out_specs=self._specs,
             check_vma=False,
         )
@@ -85,7 +93,7 @@ class Trainer:
     def start(self, seed: int) -> Any:
         """The training state at step 0, for the seeds from `seed` on."""
         seeds = jnp.arange(seed, seed + self.seeds, dtype=jnp.uint32)
-        return self._init(seeds, jnp.arange(self.learner.worlds, dtype=jnp.int32))
+        return self._init(seeds, jnp.arange(self.learner.worlds, dtype=jnp.int32), self.data)
 
     @property
     def shape(self) -> Any:
@@ -94,11 +102,12 @@ class Trainer:
             self._init,
             jax.ShapeDtypeStruct((self.seeds,), jnp.uint32),
             jax.ShapeDtypeStruct((self.learner.worlds,), jnp.int32),
+            self.data,
         )
 
-    def _update(self, train: TrainState) -> tuple[Any, tuple[Metrics, EpisodeStats]]:
+    def _update(self, train: TrainState, task: Task[Any]) -> tuple[Any, tuple[Metrics, EpisodeStats]]:
         progress = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
-        task = self.task.at_progress(progress) if isinstance(self.task, CurriculumTask) else self.task
+        task = task.at_progress(progress) if isinstance(task, CurriculumTask) else task
         after, metrics, stats = self.learner.update(task, train, progress, AXIS)
         if self.average:
             after = replace(after, average=self._update_average(train.average, after.policy, after.updates))
@@ -114,9 +123,11 @@ class Trainer:
 
         return jax.tree.map(mean, average, policy)
 
-    def _chunk(self, train: PyTree) -> tuple[Any, Metrics, EpisodeStats]:
+    def _chunk(self, train: PyTree, data: PyTree) -> tuple[Any, Metrics, EpisodeStats]:
+        task = self._task(data)
+
         def one(train: PyTree) -> tuple[Any, Metrics, EpisodeStats]:
-            train, (metrics, stats) = jax.lax.scan(lambda t, _: self._update(t), train, length=self.chunk_length)
+            train, (metrics, stats) = jax.lax.scan(lambda t, _: self._update(t, task), train, length=self.chunk_length)
             return train, jax.tree.map(jnp.mean, metrics), jax.tree.map(jnp.sum, stats)
 
         return one(train) if self.seeds == 1 else jax.lax.map(one, train)
@@ -128,7 +139,7 @@ class Trainer:
         mapped = jax.shard_map(
             self._chunk,
             mesh=self.mesh,
-            in_specs=(specs,),
+            in_specs=(specs, PartitionSpec()),
             out_specs=(specs, PartitionSpec(), PartitionSpec()),
             check_vma=False,
         )
@@ -136,10 +147,11 @@ class Trainer:
         program = jax.jit(
             mapped,
             donate_argnums=0,
-            in_shardings=(self.shardings,),
+            in_shardings=(self.shardings, replicated),
             out_shardings=(self.shardings, replicated, replicated),
         )
-        return Compiled(program.lower(self.shape).compile(), time.perf_counter() - began)
+        compiled = program.lower(self.shape, self.data).compile()
+        return Compiled(compiled, time.perf_counter() - began, jax.device_put(self.data, replicated))
 
 
 @dataclass(frozen=True)
@@ -148,11 +160,12 @@ class Compiled:
 
     program: Any
     seconds: float
+    data: PyTree = None
 
     def __call__(self, train: PyTree) -> tuple[Any, Metrics, EpisodeStats]:
         """One dispatch; nothing crosses to the host inside."""
         with jax.transfer_guard("disallow"):
-            return self.program(train)
+            return self.program(train, self.data)
 
     @property
     def memory(self) -> int:

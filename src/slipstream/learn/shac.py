@@ -19,14 +19,17 @@ from ..core.errors import require_choice
 from ..core.rng import Rng
 from ..core.spaces import Box
 from ..core.struct import per_world, struct
-from ..core.task import DifferentiableTask, Spec, Task, TerminalValueTask
+from ..core.task import CameraTask, DifferentiableTask, PackedImage, Spec, Task, TerminalValueTask
 from ..policy.actor_critic import ActorCritic, Architecture
+from ..policy.image_encoders import IMAGE_ENCODERS
 from ..policy.nets import ACTIVATIONS
+from ..policy.policy import ImageFeatures
 from .learner import Metrics
 from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs, value_targets
 from .ppo import explore
 from .rollout import (
     EpisodeStats,
+    Images,
     Transition,
     in_blocks,
     init_worlds,
@@ -62,14 +65,14 @@ class CriticBatch:
     observation: Float[Array, "n d"]
     target: Float[Array, "n"]
     weight: Float[Array, "n"]  # 1 for experience, 0 for restarts
-    image: None = None
+    image: PackedImage | None = None  # then a sample is one image, and the other leaves have an axis of its steps
 
 
 @struct
 class ActorGradient:
     """The gradient of a window's return with respect to the actor, and what it came from; sums over samples."""
 
-    actor: Any
+    params: Any  # of the actor, and of its image encoder or None
     smooth_reward: Float[Array, ""]
     count: Float[Array, ""]
 
@@ -122,9 +125,13 @@ class Shac:
     """normalize observations by their running mean and variance"""
     normalize_returns: bool = True
     """normalize value targets by the running mean and variance of returns"""
-
-    state_estimation_coef = 0.0
-    image_encoder = "patches"
+    state_estimation_coef: float = 0.0
+    """weight of the auxiliary loss that predicts privileged state from images; 0 is no prediction"""
+    teacher_forcing: float = 0.0
+    """fraction of the training in which the actor's input goes over, linearly, from the true privileged state to its
+    prediction"""
+    image_encoder: Literal["patches", "cnn"] = "patches"
+    """network that reads images: matrix products on patches, for CPUs, or convolutions, for accelerators"""
 
     def __post_init__(self) -> None:
         if min(self.worlds, self.rollout_length, self.critic_epochs, self.minibatches, self.shuffle_block) < 1:
@@ -134,10 +141,13 @@ class Shac:
         if not self.hidden_sizes or min(self.hidden_sizes) < 1:
             raise ValueError("hidden_sizes needs at least one layer, such as 64 64")
         require_choice("activation", self.activation, ACTIVATIONS)
+        require_choice("image encoder", self.image_encoder, IMAGE_ENCODERS)
         require_choice("bootstrap", self.bootstrap, ("critic", "terminal_value"))
         positive = (self.learning_rate, self.critic_learning_rate, self.init_std, self.final_std, self.max_grad_norm)
         if min(positive) <= 0.0 or min(self.max_state_grad, self.max_action_grad) <= 0.0:
             raise ValueError("learning rates, standard deviations and limits of gradients must be positive")
+        if self.state_estimation_coef < 0.0:
+            raise ValueError("state_estimation_coef must not be negative")
         if not all(0.0 <= beta < 1.0 for beta in self.adam_betas):
             raise ValueError("adam_betas lie between 0 and 1")
 
@@ -149,10 +159,13 @@ class Shac:
                 f"shac cannot train {name}: it has no smooth_reward and no differentiable_state, so there is no "
                 "gradient to follow. Choose ppo, or sac, td3 or ddpg for continuous actions"
             )
+        try:
+            state = jax.eval_shape(lambda: task.reset(Rng.from_seed(0, 0)))
+            jax.eval_shape(task.smooth_reward, state, state)
+        except ValueError as error:
+            raise ValueError(f"shac cannot train this task: {error}. Choose ppo") from error
         if not isinstance(task.spec.action, Box):
             raise ValueError(f"shac needs continuous actions, and {name} has discrete ones: choose box actions, or ppo")
-        if task.spec.image_shape:
-            raise ValueError("shac cannot learn from images; choose a task without, or ppo")
         if self.bootstrap == "terminal_value" and not isinstance(task, TerminalValueTask):
             raise ValueError(f"{name} has no terminal_value; set learner.bootstrap to critic")
         check_rollouts(self, task.spec, devices)
@@ -162,7 +175,10 @@ class Shac:
         return self.worlds * self.rollout_length
 
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> ActorCritic:
-        architecture = Architecture(self.hidden_sizes, self.activation, init_std=self.init_std)
+        architecture = Architecture(
+            self.hidden_sizes, self.activation, init_std=self.init_std, image_encoder=self.image_encoder,
+            state_estimator=self.state_estimation_coef > 0.0, teacher_forcing=self.teacher_forcing > 0.0,
+        )  # fmt: skip
         return ActorCritic.init(jax.random.key(0) if key is None else key, spec, architecture)
 
     def init(self, task: Task[Any], seed: Int[Array, ""], worlds: Int[Array, "n"]) -> ShacState:
@@ -173,8 +189,8 @@ class Shac:
             worlds=states,
             rngs=rngs,
             policy=policy,
-            actor_optimizer=self._actor_adam.init(policy.actor),  # pyright: ignore[reportArgumentType]
-            critic_optimizer=self._critic_adam.init(policy.critic),  # pyright: ignore[reportArgumentType]
+            actor_optimizer=self._actor_adam.init(actor_params(policy)),
+            critic_optimizer=self._critic_adam.init(self._critic_params(policy)),
             key=key,
             updates=jnp.int32(0),
         )
@@ -194,17 +210,19 @@ class Shac:
         """A window of every world, one step of the actor along its gradient, and passes of the critic over it."""
         std = self.init_std * (self.final_std / self.init_std) ** progress
         policy = replace(train.policy, log_std=jnp.full_like(train.policy.log_std, jnp.log(std)))
-        worlds, rngs, transitions, gradient, stats = in_blocks(
+        if policy.teacher_forcing is not None:
+            policy = replace(policy, teacher_forcing=jnp.maximum(1.0 - progress / self.teacher_forcing, 0.0))
+        worlds, rngs, experience, gradient, stats = in_blocks(
             partial(self._window, task, policy), train.worlds, train.rngs, agents=task.spec.agents
         )
-        worlds, rngs, transitions = join(worlds), join(rngs), join_in_time(transitions)
+        worlds, rngs, (transitions, images) = join(worlds), join(rngs), join_in_time(experience)
         gradient, stats = jax.tree.map(partial(jnp.sum, axis=0), (gradient, stats))
         gradient, stats = jax.lax.psum((gradient, stats), axis) if axis else (gradient, stats)
         key, order_key = jax.random.split(train.key)
         train = replace(train, worlds=worlds, rngs=rngs, policy=policy, key=key, updates=train.updates + 1)
         train, metrics = self._improve_actor(train, gradient, progress)
         if self.bootstrap == "critic":
-            train, critic_metrics = self._improve_critic(task, train, transitions, order_key, progress, axis)
+            train, critic_metrics = self._improve_critic(task, train, transitions, images, order_key, progress, axis)
             metrics |= critic_metrics
         if self.normalize_observations:
             # Only now: within an update the networks must get the same inputs as when they acted.
@@ -223,11 +241,11 @@ class Shac:
     ) -> tuple[ShacState, Metrics]:
         """One step of Adam uphill."""
         count = jnp.maximum(gradient.count, 1.0)
-        grads = jax.tree.map(lambda g: -g / count, gradient.actor)
+        grads = jax.tree.map(lambda g: -g / count, gradient.params)
         learning_rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress)
         updates, optimizer = self._actor_adam.update(grads, train.actor_optimizer)
-        actor = jax.tree.map(lambda p, u: p - learning_rate * u, train.policy.actor, updates)
-        train = replace(train, policy=replace(train.policy, actor=actor), actor_optimizer=optimizer)
+        params = jax.tree.map(lambda p, u: p - learning_rate * u, actor_params(train.policy), updates)
+        train = replace(train, policy=with_actor_params(train.policy, params), actor_optimizer=optimizer)
         return train, {
             "grad_norm": optax.tree.norm(grads),
             "loss": -gradient.smooth_reward / count,
@@ -237,17 +255,23 @@ class Shac:
 
     def _window(
         self, task: Task[Any], policy: ActorCritic, states: PyTree, rngs: Rng
-    ) -> tuple[Any, Rng, Transition, ActorGradient, EpisodeStats]:
+    ) -> tuple[Any, Rng, tuple[Transition, Images | None], ActorGradient, EpisodeStats]:
         """A window of one block of worlds, forward and back."""
-        states, (rngs, _), (transitions, _), stats = rollout_block(
-            task, partial(explore, policy), states, (rngs, None), self.rollout_length, None, keep_states=True
+        encode = policy.encode if task.spec.image_shape else None
+        states, (rngs, _), (transitions, images), stats = rollout_block(
+            task, partial(explore, policy), states, (rngs, None), self.rollout_length, encode, keep_states=True
         )
         with jax.named_scope("learner"):
-            gradient = self.reverse_pass(task, policy, transitions, states)
-        return states, rngs, replace(transitions, state=None, log_prob=None), gradient, stats
+            gradient = self.reverse_pass(task, policy, transitions, states, images)
+        return states, rngs, (replace(transitions, state=None, log_prob=None), images), gradient, stats
 
     def reverse_pass(
-        self, task: Task[Any], policy: ActorCritic, transitions: Transition, last: PyTree
+        self,
+        task: Task[Any],
+        policy: ActorCritic,
+        transitions: Transition,
+        last: PyTree,
+        images: Images | None = None,
     ) -> ActorGradient:
         """The gradient of the sum of all returns of a window with respect to the actor.
 
@@ -256,12 +280,13 @@ class Shac:
             λₜ = ∂rₜ/∂sₜ + (∂sₜ₊₁/∂sₜ)ᵀ γλₜ₊₁ + (∂oₜ/∂sₜ)ᵀ (∂aₜ/∂oₜ)ᵀ gₜ    gₜ = ∂rₜ/∂aₜ + (∂sₜ₊₁/∂aₜ)ᵀ γλₜ₊₁
 
         and the actor's gradient is the sum of (∂aₜ/∂θ)ᵀ gₜ. Memory grows linearly with the window: only states are
-        kept, and every derivative is computed again.
+        kept, and every derivative is computed again. The camera is not differentiated: to the state, image features
+        are constants, and an estimate of the privileged observation has the derivative of the truth.
         """
         assert isinstance(task, DifferentiableTask)
 
-        def back(carry: tuple[Any, Any, ActorGradient], now: Transition) -> tuple[tuple[Any, Any, ActorGradient], None]:
-            λ, after, total = carry
+        def back(carry: Carry, now: Transition, image_features: ImageFeatures = None) -> tuple[Carry, None]:
+            λ, after, features_grad, total = carry
             before, valid = now.state, now.valid
             part = jax.vmap(task.differentiable_state)(before)
             λ = jax.tree.map(
@@ -276,32 +301,53 @@ class Shac:
             part_grad, action_grad = pull((λ, valid.astype(jnp.float32)))
             action_grad = self._allowed(now.action, action_grad, valid)
             _, pull = jax.vjp(
-                lambda actor, observation: replace(policy, actor=actor).distribution(observation).mean,  # pyright: ignore[reportAttributeAccessIssue]
+                lambda actor, observation, features: replace(policy, actor=actor).mean_action(observation, features),
                 policy.actor,
                 now.observation,
+                image_features,
             )
-            actor_grad, observation_grad = pull(action_grad)
+            actor_grad, observation_grad, new_features_grad = pull(action_grad)
             # An episode that was truncated here keeps the value of what would have followed.
             cut = (before.truncated & ~valid)[..., None]
             if self.bootstrap == "critic":
-                observation_grad = jnp.where(cut, self._value_grad(policy, now.observation), observation_grad)
+                value_grad = self._value_grad(policy, now.observation, image_features)
+                observation_grad = jnp.where(cut, value_grad, observation_grad)
             else:
                 value_grad = self._terminal_value_grad(task, before, part)
                 part_grad = jax.tree.map(partial(jnp.where, cut[..., 0]), value_grad, part_grad)
             _, pull = jax.vjp(partial(self._observe, task, before), part)
             λ = jax.tree.map(jnp.add, part_grad, pull(observation_grad)[0])
-            total = jax.tree.map(
-                jnp.add,
+            features_grad = jax.tree.map(jnp.add, features_grad, new_features_grad)
+            total = replace(
                 total,
-                ActorGradient(actor_grad, jnp.sum(jnp.where(valid, reward, 0.0)), jnp.sum(valid, dtype=jnp.float32)),
+                params=(jax.tree.map(jnp.add, total.params[0], actor_grad), total.params[1]),
+                smooth_reward=total.smooth_reward + jnp.sum(jnp.where(valid, reward, 0.0)),
+                count=total.count + jnp.sum(valid, dtype=jnp.float32),
             )
-            return (jax.lax.optimization_barrier(λ), before, total), None
+            return (jax.lax.optimization_barrier(λ), before, features_grad, total), None
 
-        zeros = ActorGradient(jax.tree.map(jnp.zeros_like, policy.actor), jnp.float32(0.0), jnp.float32(0.0))
-        (_, _, gradient), _ = jax.lax.scan(
-            back, (self._last_grad(task, policy, last), last, zeros), transitions, reverse=True
+        def back_to_image(carry: Carry, now: tuple[Transition, Images]) -> tuple[Carry, None]:
+            """The steps of one image, and the encoder's gradient of all of them at once."""
+            steps, (image, image_features) = now[0], (now[1].image, now[1].image_features)
+            carry = (*carry[:2], jnp.zeros_like(image_features), carry[3])
+            carry, _ = jax.lax.scan(partial(back, image_features=image_features), carry, steps, reverse=True)
+            λ, after, features_grad, total = carry
+            _, pull = jax.vjp(lambda encoder: replace(policy, image_encoder=encoder).encode(image), policy.image_encoder)
+            encoder_grad = jax.tree.map(jnp.add, total.params[1], pull(features_grad)[0])
+            return (λ, after, features_grad, replace(total, params=(total.params[0], encoder_grad))), None
+
+        zeros = ActorGradient(
+            jax.tree.map(jnp.zeros_like, actor_params(policy)), jnp.float32(0.0), jnp.float32(0.0)
         )
-        return gradient
+        start = self._last_grad(task, policy, last), last
+        if images is None:
+            carry, _ = jax.lax.scan(back, (*start, None, zeros), transitions, reverse=True)
+        else:
+            count = images.image_features.shape[0]
+            steps = jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), transitions)
+            start = *start, jnp.zeros_like(images.image_features[0]), zeros
+            carry, _ = jax.lax.scan(back_to_image, start, (steps, images), reverse=True)
+        return carry[3]
 
     def _allowed(self, action: Array, grad: Array, valid: Array) -> Array:
         """The gradient of an action: clipped, and none that would push it further beyond its bounds."""
@@ -311,11 +357,14 @@ class Shac:
 
     def _observe(self, task: Task[Any], states: PyTree, part: PyTree) -> Float[Array, "*b d"]:
         assert isinstance(task, DifferentiableTask)
-        return observe_all(task, jax.vmap(task.with_differentiable_state)(states, part))
+        age = 0 if task.spec.image_shape else None
+        return observe_all(task, jax.vmap(task.with_differentiable_state)(states, part), age)
 
-    def _value_grad(self, policy: ActorCritic, observation: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
+    def _value_grad(
+        self, policy: ActorCritic, observation: Float[Array, "*b d"], image_features: ImageFeatures
+    ) -> Float[Array, "*b d"]:
         """The gradient of the return that the critic expects."""
-        grad = jax.grad(lambda observation: jnp.sum(policy.value(observation)))(observation)
+        grad = jax.grad(lambda observation: jnp.sum(policy.value(observation, image_features)))(observation)
         return grad * jnp.sqrt(policy.return_normalizer.variance) if self.normalize_returns else grad
 
     def _last_grad(self, task: Task[Any], policy: ActorCritic, last: PyTree) -> Any:
@@ -324,7 +373,11 @@ class Shac:
         part = jax.vmap(task.differentiable_state)(last)
         if self.bootstrap == "critic":
             observation, pull = jax.vjp(partial(self._observe, task, last), part)
-            grad = pull(self._value_grad(policy, observation))[0]
+            image_features = None
+            if task.spec.image_shape:
+                assert isinstance(task, CameraTask)
+                image_features = policy.encode(jax.vmap(task.image)(last))
+            grad = pull(self._value_grad(policy, observation, image_features))[0]
         else:
             grad = self._terminal_value_grad(task, last, part)
         return jax.tree.map(lambda g: jnp.where(last.terminated, 0.0, g), grad)
@@ -341,34 +394,60 @@ class Shac:
         task: Task[Any],
         train: ShacState,
         transitions: Transition,
+        images: Images | None,
         key: PRNGKeyArray,
         progress: Float[Array, ""],
         axis: str | None,
     ) -> tuple[ShacState, Metrics]:
-        """Passes over the window, towards TD(λ) targets of the true reward."""
+        """Passes over the window, towards TD(λ) targets of the true reward and towards the privileged state."""
         policy = train.policy
-        _, target, return_normalizer = value_targets(self, task, policy, train.worlds, transitions, None, axis)
-        batch = flatten_batch(
-            CriticBatch(transitions.observation, target, transitions.valid.astype(jnp.float32)), None, 1
-        )
+        _, target, return_normalizer = value_targets(self, task, policy, train.worlds, transitions, images, axis)
+        batch = CriticBatch(transitions.observation, target, transitions.valid.astype(jnp.float32))
+        batch = flatten_batch(batch, images, task.spec.image_interval)
 
-        def loss(critic: PyTree, batch: CriticBatch) -> tuple[Array, Metrics]:
-            error = replace(policy, critic=critic).value(batch.observation) - batch.target
+        def loss(params: PyTree, batch: CriticBatch) -> tuple[Array, Metrics]:
+            critic, image_encoder, state_estimator = params
+            learned = replace(policy, critic=critic, image_encoder=image_encoder, state_estimator=state_estimator)
+            image_features = None if batch.image is None else jnp.asarray(learned.encode(batch.image))[:, None]
+            error = learned.value(batch.observation, image_features) - batch.target
             total = jnp.sum(batch.weight * error**2)
-            return total, {"count": jnp.sum(batch.weight), "value_loss": total}
+            metrics = {"count": jnp.sum(batch.weight), "value_loss": total}
+            if state_estimator is not None:
+                estimation = jnp.sum(batch.weight * learned.estimation_loss(batch.observation, image_features))
+                metrics["state_estimation_loss"] = estimation
+                total = total + self.state_estimation_coef * estimation
+            return total, metrics
 
         learning_rate = self.critic_learning_rate * (1.0 - (1.0 - self.critic_learning_rate_final_fraction) * progress)
-        critic, optimizer, metrics = minibatch_epochs(
+        (critic, image_encoder, state_estimator), optimizer, metrics = minibatch_epochs(
             Descent(loss, self._critic_adam, learning_rate),
-            (policy.critic, train.critic_optimizer),
+            (self._critic_params(policy), train.critic_optimizer),
             batch,
             key,
             (self.critic_epochs, self.minibatches, self.shuffle_block),
             axis,
         )
-        policy = replace(policy, critic=critic, return_normalizer=return_normalizer)
+        policy = replace(policy, critic=critic, return_normalizer=return_normalizer, state_estimator=state_estimator)
+        policy = replace(policy, image_encoder=image_encoder)
         train = replace(train, policy=policy, critic_optimizer=optimizer)
-        return train, {"value_loss": jnp.mean(metrics["value_loss"])}
+        return train, {name: jnp.mean(value) for name, value in metrics.items() if name.endswith("loss")}
+
+    def _critic_params(self, policy: ActorCritic) -> tuple[Any, Any, Any]:
+        """What is learned in minibatches: the critic, the image encoder and the state estimator."""
+        return policy.critic, policy.image_encoder, policy.state_estimator
+
+
+Carry = tuple[Any, Any, ImageFeatures, ActorGradient]
+"""What the reverse pass carries: λ, the states after a step, the gradient of the image features, and the sums."""
+
+
+def actor_params(policy: ActorCritic) -> tuple[Any, Any]:
+    """What the actor's gradient changes: the actor and its image encoder."""
+    return policy.actor, policy.image_encoder
+
+
+def with_actor_params(policy: ActorCritic, params: tuple[Any, Any]) -> ActorCritic:
+    return replace(policy, actor=params[0], image_encoder=params[1])
 
 
 def smooth_step(task: Task[Any], part: PyTree, action: Array, before: PyTree, after: PyTree) -> tuple[Any, Array]:

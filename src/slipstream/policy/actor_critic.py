@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..core.spaces import ActionSpace
+from ..core.spaces import ActionSpace, Box
 from ..core.struct import static, struct
 from ..core.task import PackedImage, Spec
 from .distributions import Distribution, distribution, head_size, std_size
@@ -18,6 +18,8 @@ from .policy import ImageFeatures
 IMAGE_AGE_INPUTS = 2
 """Inputs of an actor with a camera besides the observation: the age of its image, and whether that is of an earlier
 episode."""
+ESTIMATOR_HIDDEN = 128
+"""Smallest hidden layer of a state estimator."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Architecture:
     init_std: float = 1.0
     image_encoder: str = "patches"
     state_estimator: bool = False
+    teacher_forcing: bool = False
 
 
 @struct
@@ -50,6 +53,7 @@ class ActorCritic:
     return_normalizer: Normalizer  # the critic predicts normalized returns
     image_encoder: ImageEncoder | None
     state_estimator: Mlp | None
+    teacher_forcing: Float[Array, ""] | None  # in training, the share of the truth in the actor's privileged input
     space: ActionSpace = static()
     actor_inputs: int = static()  # numbers of an observation that the actor reads
     privileged_inputs: int = static()  # those after them, which only the critic reads
@@ -66,7 +70,8 @@ class ActorCritic:
         critic_size = actor_inputs + spec.privileged_size if spec.privileged_size else actor_size
         state_estimator = None
         if architecture.state_estimator and spec.privileged_size:
-            state_estimator = Mlp.init(estimator_key, (actor_size, hidden[0], spec.privileged_size), activation)
+            sizes = actor_size, max(hidden[0], ESTIMATOR_HIDDEN), spec.privileged_size
+            state_estimator = Mlp.init(estimator_key, sizes, "relu")
             actor_size += spec.privileged_size
         shared = architecture.shared_trunk
         trunk = Mlp.init(trunk_key, (actor_size, *hidden), activation, 2.0**0.5) if shared else None
@@ -80,6 +85,7 @@ class ActorCritic:
             return_normalizer=Normalizer.of(),
             image_encoder=image_encoder,
             state_estimator=state_estimator,
+            teacher_forcing=jnp.float32(0.0) if state_estimator and architecture.teacher_forcing else None,
             space=spec.action,
             actor_inputs=actor_inputs,
             privileged_inputs=spec.privileged_size,
@@ -113,12 +119,24 @@ class ActorCritic:
         features = jnp.broadcast_to(image_features, (*inputs.shape[:-1], image_features.shape[-1]))
         return jnp.concatenate([inputs, features], axis=-1)
 
-    def features(self, observation: Float[Array, "*b d"], image_features: ImageFeatures = None) -> Float[Array, "*b h"]:
-        """The input of the actor: after the trunk, if there is one."""
+    def features(
+        self, observation: Float[Array, "*b d"], image_features: ImageFeatures = None, differentiable: bool = False
+    ) -> Float[Array, "*b h"]:
+        """The input of the actor: after the trunk, if there is one.
+
+        Where it is `differentiable` by the observation, an estimate has the derivative of the truth it stands for.
+        """
         inputs = self._inputs(observation, image_features)
         if self.state_estimator is not None:
             # The estimator learns from the truth only: the actor's gradient must not bend its prediction.
-            inputs = jnp.concatenate([inputs, jax.lax.stop_gradient(self.state_estimator(inputs))], axis=-1)
+            estimate = jax.lax.stop_gradient(self.state_estimator(inputs))
+            if observation.shape[-1] > self.actor_inputs:
+                truth = self.normalizer(observation)[..., self.actor_inputs :]
+                if self.teacher_forcing is not None:
+                    estimate = estimate + self.teacher_forcing * jax.lax.stop_gradient(truth - estimate)
+                if differentiable:
+                    estimate = estimate + truth - jax.lax.stop_gradient(truth)
+            inputs = jnp.concatenate([inputs, estimate], axis=-1)
         return inputs if self.trunk is None else jnp.tanh(self.trunk(inputs))
 
     def estimation_loss(
@@ -132,6 +150,13 @@ class ActorCritic:
     def distribution(self, observation: Float[Array, "*b d"], image_features: ImageFeatures = None) -> Distribution:
         """The distribution over actions."""
         return distribution(self.space, self.actor(self.features(observation, image_features)), self.log_std)
+
+    def mean_action(
+        self, observation: Float[Array, "*b d"], image_features: ImageFeatures = None
+    ) -> Float[Array, "*b a"]:
+        """The mean of a continuous action, as a differentiable function of the whole observation in training."""
+        assert isinstance(self.space, Box)
+        return self.actor(self.features(observation, image_features, differentiable=True))
 
     def value(self, observation: Float[Array, "*b d"], image_features: ImageFeatures = None) -> Float[Array, "*b"]:
         """The value, in units of the return normalizer."""

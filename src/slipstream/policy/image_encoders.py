@@ -16,24 +16,26 @@ CONVOLUTIONS = ((8, 4, 16), (4, 2, 32), (3, 1, 32))
 
 @struct
 class PatchEncoder:
-    """Two layers: one matrix for every patch of the image, then one for all patches together.
+    """Three layers: one matrix for every patch of the image, then two for all patches together.
 
-    Patches do not overlap, so both layers are matrix products, which suit a CPU.
+    Patches do not overlap, so all layers are matrix products, which suit a CPU.
     """
 
     patch: Linear
+    hidden: Linear
     output: Linear
     edge: int = static()  # of a patch, in pixels
 
     @classmethod
-    def init(cls, key: PRNGKeyArray, shape: tuple[int, int, int], size: int = 64, depth: int = 16) -> "PatchEncoder":
+    def init(cls, key: PRNGKeyArray, shape: tuple[int, int, int], size: int = 128, depth: int = 16) -> "PatchEncoder":
         height, width, channels = shape
         edge = patch_edge(shape)
-        patch_key, output_key = jax.random.split(key)
+        patch_key, hidden_key, output_key = jax.random.split(key, 3)
         count = (height // edge) * (width // edge)
         return cls(
             Linear.init(patch_key, edge * edge * channels, depth, 2.0**0.5),
-            Linear.init(output_key, count * depth, size, 1.0),
+            Linear.init(hidden_key, count * depth, size, 2.0**0.5),
+            Linear.init(output_key, size, size, 2.0**0.5),
             edge,
         )
 
@@ -50,7 +52,8 @@ class PatchEncoder:
         for channel, weight in enumerate(self.patch.weight.reshape(-1, e * e, self.patch.bias.size)):
             byte = (tiles >> (8 * channel)) & 0xFF
             patches = patches + (byte.astype(jnp.int32).astype(jnp.float32) * (1.0 / 255.0) - 0.5) @ weight
-        return jnp.tanh(self.output(jax.nn.relu(patches).reshape(*batch, -1)))
+        hidden = jax.nn.relu(self.hidden(jax.nn.relu(patches).reshape(*batch, -1)))
+        return jax.nn.relu(self.output(hidden))
 
 
 @struct

@@ -27,10 +27,11 @@ def observe(task: "Racing", state: RaceState) -> Float[Array, "*agents features"
     """The features of each drone, scaled to about one."""
     read = partial(features, task, gates=task.course.gates(state.world.gates))
     if task.agents == 1:
-        drone = task.sensor_noise.measure(state.body, state.rng.fork(0x0B5E))
+        drone = task.sensor_noise.measure(state.body, state.rng.fork(0x0B5E), state.world.sensor_bias)
         return stack_features(read(drone, state.progress))
     rngs = jax.vmap(state.rng.fork)(jnp.arange(task.agents))
-    drones = jax.vmap(lambda drone, rng: task.sensor_noise.measure(drone, rng.fork(0x0B5E)))(state.body, rngs)
+    measure = partial(task.sensor_noise.measure, bias=state.world.sensor_bias)
+    drones = jax.vmap(lambda drone, rng: measure(drone, rng.fork(0x0B5E)))(state.body, rngs)
     own = jax.vmap(lambda drone, race: stack_features(read(drone, race)))(drones, state.progress)
     return jnp.concatenate([own, nearest_drone(task, state)], axis=-1)
 

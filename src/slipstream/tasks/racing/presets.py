@@ -7,7 +7,9 @@ from ...experiment.experiment import Experiment
 from ...learn.ppo import Ppo
 from ...learn.shac import Shac
 from ...sensors.camera import CameraSettings
-from .task import RaceReward, Racing, Start
+from ...sensors.noise import SensorNoise
+from .settings import RaceReward, Randomization, Start
+from .task import Racing
 
 ORDER = 0
 TASK = Racing
@@ -50,10 +52,27 @@ racing = replace(
     average=0.1,
 )
 
+# What a real vehicle differs by: chosen once, before any plant was flown. Sensors err as those of the MuJoCo plant do.
+randomized = replace(
+    racing,
+    task=replace(
+        racing.task,
+        randomize=Randomization(
+            mass=0.1, thrust=0.1, inertia=0.2, motor_lag=0.3, drag=0.3, gust_std=0.3, max_action_delay=1
+        ),
+        sensor_noise=SensorNoise(
+            position=0.02, velocity=0.03, attitude=0.002, body_rates=0.01,
+            position_bias=0.05, velocity_bias=0.02, attitude_bias=0.005, body_rates_bias=0.002,
+        ),  # fmt: skip
+    ),
+    steps=16_000_000,
+)
+
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "racing": racing,
     "racing-demo": racing,
     "racing-random-tracks": replace(racing, task=replace(racing.task, track="generated"), steps=12_000_000),
+    "racing-randomized": randomized,
     "racing-vision": replace(
         race,
         task=replace(

@@ -37,9 +37,10 @@ def reset(task: "Racing", rng: Rng) -> RaceState:
         own = jax.vmap(rng.fork)(jnp.arange(task.agents))
         start, _ = jax.vmap(partial(draw_start, task, gates=task.course.gates(drawn)))(own)
     drone, race, randomization = start
+    bias, rng = task.sensor_noise.draw_bias(rng)
     shape = (task.agents,) if task.agents > 1 else ()
     return State(
-        world=RaceWorld(drawn, randomization, wind, delay, time_limit),
+        world=RaceWorld(drawn, randomization, wind, delay, time_limit, bias),
         body=drone,
         progress=race,
         rng=rng,

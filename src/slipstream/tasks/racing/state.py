@@ -7,6 +7,7 @@ from ...core.struct import struct
 from ...core.task import State
 from ...dynamics.control_modes import NormalizedCommand
 from ...dynamics.quadrotor import PhysicsRandomization, QuadrotorState
+from ...sensors.noise import StateError
 from .track import Gate
 
 
@@ -19,6 +20,7 @@ class RaceWorld:
     wind: Vec3 | None
     action_delay: Int[Array, ""] | None  # steps between choosing an action and flying it
     time_limit: Scalar | None  # seconds this episode may take, in training
+    sensor_bias: StateError | None = None
 
 
 @struct

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import jax
@@ -15,7 +16,7 @@ from ...core.errors import require_choice
 from ...core.geometry import Vec3
 from ...core.rng import Rng
 from ...core.spaces import Levels, action_space
-from ...core.task import PackedImage, Spec, Task, vmap_agents
+from ...core.task import PackedImage, Spec, Task, derive, vmap_agents
 from ...dynamics.control_modes import CONTROL_MODES, ControlMode, FittedParameters, NormalizedCommand, Setpoint
 from ...dynamics.flight import ControlledFlight
 from ...dynamics.identification import RateModel
@@ -29,7 +30,8 @@ from .observation import CAMERA_SIZE, ISAAC_SIZE, OTHER_SIZE, STATE_SIZE
 from .scene import race_scene
 from .settings import RaceReward, Randomization, SmoothRaceReward, Start
 from .state import RaceState
-from .track import OPENING, TRACKS, GeneratedTrack, Track
+from .track import OPENING, TRACKS, AnyTrack, Gate, GeneratedTrack, PlacedTrack, Track
+from .track_file import check_spacing, read_track
 
 SHORTEST_LAP = 5.0
 """Where episodes in training are shorter than this, s, they are not for laps, and tell nothing of success."""
@@ -46,10 +48,12 @@ class Racing(Task[RaceState]):
         "success": "success {:.0%}", "lap_time": "lap {:.2f} s", "crash": "crashes {:.0%}",
     }  # fmt: skip
 
-    track: Literal["seven", "ring", "eight", "long", "generated"] = "seven"
-    """name of the track; generated draws a new one for every world"""
+    track: str = "seven"
+    """seven, ring, eight, long, generated (a new one in every world), or a JSON file of gates"""
     gates: int = 6
     """gates of a generated track"""
+    gate_poses: tuple[tuple[float, float, float, float], ...] = ()
+    """gates of a track from a file: x, y and z of the middle of the lower edge, m, and heading, rad"""
     vehicle: Literal["racer", "crazyflie", "iris"] = "racer"
     """the quadrotor: a 5-inch racer, a Crazyflie or an Iris"""
     control_mode: Literal["body_rates", "motor_speeds", "velocity"] = "body_rates"
@@ -94,9 +98,15 @@ class Racing(Task[RaceState]):
     """what differs between worlds"""
     sensor_noise: SensorNoise = SensorNoise()
     """standard deviations of what the drone measures"""
+    # No setting: `derive` sets it.
+    placed: tuple[Gate, ...] = field(init=False, default=())
+    """gates of a track from a file as arguments of a program"""
 
     def __post_init__(self) -> None:
-        require_choice("track", self.track, TRACKS)
+        if self.gate_poses:
+            check_spacing(list(self.gate_poses), self.track)
+        elif not self.track.endswith(".json"):
+            require_choice("track", self.track, TRACKS)
         require_choice("vehicle", self.vehicle, VEHICLES)
         require_choice("control mode", self.control_mode, CONTROL_MODES)
         require_choice("observation", self.observation, ("body", "isaac_drone_racer"))
@@ -118,15 +128,37 @@ class Racing(Task[RaceState]):
             raise ValueError(f"{self.observation} observes only one drone; use observation=body for several")
         if self.time_limit <= 0.0 or self.gate_margin < 0.0:
             raise ValueError("time_limit must be positive and gate_margin not negative")
-        if self.course.count and self.quadrotor.radius + self.gate_margin >= OPENING / 2:
+        if self.quadrotor.radius + self.gate_margin >= OPENING / 2:
             with_margin = f" with a margin of {self.gate_margin:g} m" if self.gate_margin else ""
             raise ValueError(f"the {self.vehicle} does not fit through a gate{with_margin}")
 
     # Parts
 
-    @cached_property
-    def course(self) -> Track | GeneratedTrack:
+    @property
+    def course(self) -> AnyTrack:
+        if self.placed:
+            return PlacedTrack(self.placed)
+        if self.gate_poses:
+            return Track(self.gate_poses)
         return GeneratedTrack(self.gates) if self.track == "generated" else TRACKS[self.track]
+
+    def with_files(self) -> "Racing":
+        """The race with the track of its file."""
+        path = Path(self.track)
+        if not self.track.endswith(".json") or self.gate_poses:
+            return self
+        return replace(self, track=path.stem, gate_poses=read_track(path))
+
+    def data(self) -> Float[np.ndarray, "gates 5"] | None:
+        """The gates of a track from a file: training for one track after the other then needs one program."""
+        if not self.gate_poses:
+            return None
+        return np.array([[*gate.center.parts, gate.cos, gate.sin] for gate in self.course.fixed], np.float32)
+
+    def with_data(self, data: Float[Array, "gates 5"] | None) -> "Racing":
+        if data is None:
+            return self
+        return derive(self, placed=tuple(Gate(Vec3(row[0], row[1], row[2]), row[3], row[4]) for row in data))
 
     @cached_property
     def quadrotor(self) -> Quadrotor:

@@ -106,6 +106,23 @@ class Track:
 
 
 @dataclass(frozen=True)
+class PlacedTrack:
+    """A track whose gates may be traced numbers: a program that is compiled for it serves all tracks of its length."""
+
+    fixed: tuple[Gate, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.fixed)
+
+    def draw(self, rng: Rng) -> tuple[tuple[Gate, ...], Rng]:
+        return (), rng
+
+    def gates(self, drawn: tuple[Gate, ...]) -> tuple[Gate, ...]:
+        return self.fixed
+
+
+@dataclass(frozen=True)
 class GeneratedTrack:
     """A random closed track around the origin for every world.
 
@@ -216,6 +233,7 @@ long = Track(
     )
 )
 
+AnyTrack = Track | PlacedTrack | GeneratedTrack
 TRACKS: dict[str, Track | GeneratedTrack] = {
     "seven": seven,
     "ring": ring(6, 5.0, 1.0),

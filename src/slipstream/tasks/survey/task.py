@@ -23,7 +23,7 @@ from ...dynamics.velocity_drone import VelocityDrone
 from ...sensors.camera import CameraSettings
 from ...sensors.detection import Detector, Lens
 from ...sensors.scene import Scene
-from . import coverage, flight, observation, reset, rewards
+from . import coverage, flight, observation, reset, rewards, smooth
 from .baselines import BASELINES, fly_script
 from .behavior import Behavior
 from .mission import MISSIONS, Mission, MissionName
@@ -174,6 +174,17 @@ class Survey(Task[SurveyState]):
 
     def judge(self, state: SurveyState, body: Fleet) -> SurveyState:
         return rewards.judge(self, state, body)
+
+    # Differentiating
+
+    def differentiable_state(self, state: SurveyState) -> smooth.DifferentiableFleet:
+        return smooth.differentiable_state(state)
+
+    def with_differentiable_state(self, state: SurveyState, part: smooth.DifferentiableFleet) -> SurveyState:
+        return smooth.with_differentiable_state(state, part)
+
+    def smooth_reward(self, before: SurveyState, after: SurveyState) -> Float[Array, "agents"]:
+        return smooth.smooth_reward(self, before, after)
 
     # Observing
 
