@@ -37,6 +37,7 @@ def sizes(mission: Mission, camera: bool) -> dict[str, int]:
     parts = {"vehicle": 15, "zones": 6 * ZONES, "obstacles": 4 * BUILDINGS + 6}
     if mission.has_goal:
         parts["goal"] = 5
+        parts["geofence"] = 8
     if mission.coverage_half_extent:
         parts["map"] = 25 + 4 + 2
     if mission.known_targets:
@@ -81,6 +82,7 @@ def encode(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "a
         distance = flat.norm()
         towards = to_frame(flat * (1.0 / jnp.maximum(distance, 1.0)))
         parts["goal"] = [towards.x, towards.y, distance * 0.001, jnp.exp(distance * -0.02), way.z * 0.02]
+        parts["geofence"] = _geofence(here, to_frame, mission.generator.east, mission.generator.north)
     if mission.coverage_half_extent:
         way, exists = coverage.nearest_uncovered(sortie.covered, here, mission.coverage_half_extent)
         distance = way.norm()
@@ -158,6 +160,17 @@ def _zones(here: Vec2, to_frame: ToFrame, world: SurveyWorld, clock: Scalar) -> 
         return [towards.x, towards.y, edge * 0.003, near, radius * 0.005, severity]
 
     return nearest(ZONES, world.zones, measure, encode)
+
+
+def _geofence(here: Vec2, to_frame: ToFrame, east: float, north: float) -> list[Scalar]:
+    """The nearer of the east and west sides, then of the north and south sides: between a side and a zone there may
+    be no way."""
+    features: list[Scalar] = []
+    for place, half, axis in ((here.x, east, Vec2(1.0, 0.0)), (here.y, north, Vec2(0.0, 1.0))):
+        towards = to_frame(axis * jnp.where(place > 0.0, 1.0, -1.0))
+        distance = half - jnp.abs(place)
+        features += [towards.x, towards.y, distance * 0.003, jnp.exp(jnp.minimum(-distance, 0.0) * 0.01)]
+    return features
 
 
 def _obstacles(

@@ -232,6 +232,9 @@ def slide(now: _Correction, constraint: Constraint) -> _Correction:
 
 
 def allowed_fraction(velocity: Vec3, constraint: Constraint) -> Scalar:
-    """The fraction of a velocity that a constraint allows: in a corner, sliding off one hazard meets another."""
-    speed, bound = velocity.dot(constraint.towards), constraint.bound
-    return jnp.where((speed > bound) & (bound >= 0.0), bound / jnp.maximum(speed, 1e-3), 1.0)
+    """The fraction of a velocity that a constraint allows: in a corner, sliding off one hazard meets another.
+
+    Where a drone should escape but is hemmed in, it stops: it must not go on into a gap that closes.
+    """
+    speed, bound = velocity.dot(constraint.towards), jnp.maximum(constraint.bound, 0.0)
+    return jnp.where(speed > bound, bound / jnp.maximum(speed, 1e-3), 1.0)

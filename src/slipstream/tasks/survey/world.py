@@ -151,7 +151,7 @@ class SurveyWorld:
         def higher(top: Scalar, hill: Hill) -> Scalar:
             offset = Vec2(x - hill.center.x, y - hill.center.y)
             room = hill.radius**2 - offset.dot(offset)
-            return jnp.maximum(top, hill.center.z + jnp.sqrt(jnp.maximum(room, 0.0)))
+            return jnp.maximum(top, hill.center.z + jnp.sqrt(jnp.maximum(room, 1e-6)))
 
         return fold(higher, 0.0 * jnp.asarray(x), self.hills)
 
