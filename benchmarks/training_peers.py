@@ -479,7 +479,7 @@ SIDES = {
     "slipstream PPO": slipstream_ppo,
     "rl_tools SAC": rl_tools_sac,
 }
-"""400 Hz is the physics of the score; with fewer steps a training is cheaper, and what is learned may carry over less."""
+"""400 Hz is the physics of the score; with larger steps a training is cheaper, and its policy may carry over less."""
 
 
 def measured(side, seed, starts):

@@ -252,5 +252,5 @@ def wrap_angle(angle: Scalar) -> Scalar:
 def angle_of(cosine: Scalar) -> Scalar:
     """The angle of a cosine, within 7e-5 rad, by a polynomial that vectorises (Abramowitz and Stegun 4.4.45)."""
     x = jnp.abs(cosine)
-    angle = jnp.sqrt(1.0 - x) * (1.5707288 + x * (-0.2121144 + x * (0.0742610 - 0.0187293 * x)))
+    angle = jnp.sqrt(jnp.maximum(1.0 - x, 1e-12)) * (1.5707288 + x * (-0.2121144 + x * (0.0742610 - 0.0187293 * x)))
     return jnp.where(cosine < 0.0, math.pi - angle, angle)

@@ -16,10 +16,11 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.errors import require_choice
+from ..core.geometry import Flag, Scalar
 from ..core.rng import Rng
 from ..core.spaces import Box
 from ..core.struct import per_world, struct
-from ..core.task import CameraTask, DifferentiableTask, PackedImage, Spec, Task, TerminalValueTask
+from ..core.task import CameraTask, DifferentiableTask, PackedImage, Spec, Task, TerminalValueTask, select
 from ..policy.actor_critic import ActorCritic, Architecture
 from ..policy.image_encoders import IMAGE_ENCODERS
 from ..policy.nets import ACTIVATIONS
@@ -40,6 +41,8 @@ from .rollout import (
     rollout_block,
 )
 
+CRITIC_SHARE_INTERVAL = 16
+"""Updates from one measurement of the critic's share of the gradient to the next: each costs a reverse pass."""
 INSIDE = 1.0 - 1e-6
 """Actions are clipped to this before they are differentiated: at its bound a clip would halve their gradient."""
 
@@ -55,6 +58,7 @@ class ShacState:
     critic_optimizer: optax.OptState
     key: PRNGKeyArray
     updates: Int[Array, ""]
+    critic_share: Float[Array, ""]  # of the actor's gradient, when it was last measured
     average: Any = None  # of the policy, over the last part of a training; the trainer keeps it
 
 
@@ -193,6 +197,7 @@ class Shac:
             critic_optimizer=self._critic_adam.init(self._critic_params(policy)),
             key=key,
             updates=jnp.int32(0),
+            critic_share=jnp.float32(1.0),
         )
 
     @property
@@ -212,12 +217,15 @@ class Shac:
         policy = replace(train.policy, log_std=jnp.full_like(train.policy.log_std, jnp.log(std)))
         if policy.teacher_forcing is not None:
             policy = replace(policy, teacher_forcing=jnp.maximum(1.0 - progress / self.teacher_forcing, 0.0))
-        worlds, rngs, experience, gradient, stats = in_blocks(
-            partial(self._window, task, policy), train.worlds, train.rngs, agents=task.spec.agents
+        measured = train.updates % CRITIC_SHARE_INTERVAL == 0
+        worlds, rngs, experience, sums = in_blocks(
+            partial(self._window, task, policy, measured), train.worlds, train.rngs, agents=task.spec.agents
         )
         worlds, rngs, (transitions, images) = join(worlds), join(rngs), join_in_time(experience)
-        gradient, stats = jax.tree.map(partial(jnp.sum, axis=0), (gradient, stats))
-        gradient, stats = jax.lax.psum((gradient, stats), axis) if axis else (gradient, stats)
+        sums = jax.tree.map(partial(jnp.sum, axis=0), sums)
+        gradient, of_critic, stats = jax.lax.psum(sums, axis) if axis else sums
+        share = optax.tree.vdot(of_critic.params, gradient.params) / (optax.tree.norm(gradient.params) ** 2 + 1e-20)
+        train = replace(train, critic_share=jnp.where(measured, share, train.critic_share))
         key, order_key = jax.random.split(train.key)
         train = replace(train, worlds=worlds, rngs=rngs, policy=policy, key=key, updates=train.updates + 1)
         train, metrics = self._improve_actor(train, gradient, progress)
@@ -231,6 +239,7 @@ class Shac:
         metrics |= {
             "step_reward": masked_mean(transitions.reward, transitions.valid, axis),
             "action_std": std,
+            "critic_gradient_share": train.critic_share,
         }
         return train, metrics, stats
 
@@ -254,16 +263,25 @@ class Shac:
         }
 
     def _window(
-        self, task: Task[Any], policy: ActorCritic, states: PyTree, rngs: Rng
-    ) -> tuple[Any, Rng, tuple[Transition, Images | None], ActorGradient, EpisodeStats]:
-        """A window of one block of worlds, forward and back."""
+        self, task: Task[Any], policy: ActorCritic, measured: Flag, states: PyTree, rngs: Rng
+    ) -> tuple[Any, Rng, tuple[Transition, Images | None], tuple[ActorGradient, ActorGradient, EpisodeStats]]:
+        """A window of one block of worlds, forward and back: and if `measured`, back again without rewards."""
         encode = policy.encode if task.spec.image_shape else None
         states, (rngs, _), (transitions, images), stats = rollout_block(
             task, partial(explore, policy), states, (rngs, None), self.rollout_length, encode, keep_states=True
         )
         with jax.named_scope("learner"):
-            gradient = self.reverse_pass(task, policy, transitions, states, images)
-        return states, rngs, (replace(transitions, state=None, log_prob=None), images), gradient, stats
+            back = partial(self.reverse_pass, task, policy, transitions, states, images)
+            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(back))
+
+            def once(k: Array, found: tuple[ActorGradient, ActorGradient]) -> tuple[ActorGradient, ActorGradient]:
+                new = back(reward_weight=jnp.where(k == 0, 1.0, 0.0))
+                return select(k == 0, new, found[0]), new
+
+            # A loop, so that the pass is compiled once.
+            gradient, of_critic = jax.lax.fori_loop(0, jnp.where(measured, 2, 1), once, (nothing, nothing))
+        experience = replace(transitions, state=None, log_prob=None), images
+        return states, rngs, experience, (gradient, of_critic, stats)
 
     def reverse_pass(
         self,
@@ -272,6 +290,7 @@ class Shac:
         transitions: Transition,
         last: PyTree,
         images: Images | None = None,
+        reward_weight: Scalar = 1.0,
     ) -> ActorGradient:
         """The gradient of the sum of all returns of a window with respect to the actor.
 
@@ -298,7 +317,7 @@ class Shac:
                 part,
                 jnp.clip(now.action, -INSIDE, INSIDE),
             )
-            part_grad, action_grad = pull((λ, valid.astype(jnp.float32)))
+            part_grad, action_grad = pull((λ, valid * jnp.float32(reward_weight)))
             action_grad = self._allowed(now.action, action_grad, valid)
             _, pull = jax.vjp(
                 lambda actor, observation, features: replace(policy, actor=actor).mean_action(observation, features),
@@ -332,13 +351,13 @@ class Shac:
             carry = (*carry[:2], jnp.zeros_like(image_features), carry[3])
             carry, _ = jax.lax.scan(partial(back, image_features=image_features), carry, steps, reverse=True)
             λ, after, features_grad, total = carry
-            _, pull = jax.vjp(lambda encoder: replace(policy, image_encoder=encoder).encode(image), policy.image_encoder)
+            _, pull = jax.vjp(
+                lambda encoder: replace(policy, image_encoder=encoder).encode(image), policy.image_encoder
+            )
             encoder_grad = jax.tree.map(jnp.add, total.params[1], pull(features_grad)[0])
             return (λ, after, features_grad, replace(total, params=(total.params[0], encoder_grad))), None
 
-        zeros = ActorGradient(
-            jax.tree.map(jnp.zeros_like, actor_params(policy)), jnp.float32(0.0), jnp.float32(0.0)
-        )
+        zeros = ActorGradient(jax.tree.map(jnp.zeros_like, actor_params(policy)), jnp.float32(0.0), jnp.float32(0.0))
         start = self._last_grad(task, policy, last), last
         if images is None:
             carry, _ = jax.lax.scan(back, (*start, None, zeros), transitions, reverse=True)

@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ..evaluation.episode import load_episodes, load_metrics
 from ..runs.files import write_text
 from ..runs.run import Run
 from . import charts, parity
-from .text import ReportText
+from .text import ReportText, Section
 from .video import report_module
 
 STYLE = """:root{color-scheme:light}
@@ -105,7 +106,11 @@ def page(run: Run) -> str:
         steps=charts.label(last.get("step", 0) * experiment.task.spec.agents),
         wall=minutes(last.get("seconds", 0.0)),
         tiles=tiles(summary, last, words),
-        sections=[*module.sections(experiment.task, episodes, episode_metrics), *parity.sections(run)],
+        sections=[
+            *gradient_sections(metrics, million),
+            *module.sections(experiment.task, episodes, episode_metrics),
+            *parity.sections(run),
+        ],
         summary=summary,
         baselines=summary.get("baselines") or {},
         baseline_keys=list(next(iter((summary.get("baselines") or {}).values()), {})),
@@ -144,6 +149,27 @@ def curve(
     spread = [row.get(f"{name}_std") for row in metrics]
     band = (million[skip:], spread[skip:]) if any(s is not None for s in spread) else None
     return charts.lines({name: (million[skip:], values[skip:])}, "million steps", words, y_range, band)
+
+
+def gradient_sections(metrics: list[dict[str, Any]], million: list[float]) -> list[Section]:
+    """What a learner that differentiates the physics followed; nothing for other learners."""
+    if not metrics or "critic_gradient_share" not in metrics[-1]:
+        return []
+    rewards: dict[str, tuple[Sequence[float], Sequence[float | None]]] = {
+        words: (million, [row.get(name) for row in metrics])
+        for words, name in (("smooth surrogate", "smooth_reward"), ("true reward", "step_reward"))
+    }
+    shown_charts = [
+        charts.lines(rewards, "million steps", "reward a step"),
+        curve(metrics, million, "grad_norm", "norm of the actor's gradient"),
+        curve(metrics, million, "critic_gradient_share", "share of the gradient that comes from beyond the window"),
+    ]
+    note = (
+        "The actor follows the gradient of the smooth surrogate through the physics; the critic learns the true reward "
+        "and stands for all that comes after a window. Its share is that of the projection on the whole gradient, and "
+        "the norm is the one before clipping."
+    )
+    return [Section("Gradients through the physics", [Markup(chart) for chart in shown_charts], note)]
 
 
 def rate_text(profile: dict[str, Any] | None) -> str:

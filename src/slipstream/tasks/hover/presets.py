@@ -40,7 +40,7 @@ motors = replace(
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "hover": hover,
     "hover-motors": motors,
-    "hover-crazyflie": replace(hover, task=replace(hover.task, vehicle="crazyflie"), steps=64 * 48 * 192),
+    "hover-crazyflie": replace(hover, task=replace(hover.task, vehicle="crazyflie"), steps=64 * 48 * 160),
     "hover-crazyflie-motors": replace(motors, task=replace(motors.task, vehicle="crazyflie")),
     # Its rates are slower and its thrust smaller: it falls further before it is upright.
     "hover-iris": replace(

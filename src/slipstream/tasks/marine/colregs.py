@@ -52,7 +52,7 @@ def required_turn(velocity: Vec2, radius: float, others: list[Obstacle]) -> Scal
     for other in others:
         square = jnp.maximum(other.offset.dot(other.offset), 1e-6)
         sin = jnp.minimum((other.radius + MARGIN) * jax.lax.rsqrt(square), 1.0)
-        cos = jnp.sqrt(1.0 - sin * sin)
+        cos = jnp.sqrt(jnp.maximum(1.0 - sin * sin, 1e-12))
         beside = other.offset.rotated(-cos, -sin) * (radius * jax.lax.rsqrt(square))
         tangent = other.offset.rotated(-sin, cos) * cos + beside
         edge = tangent * jax.lax.rsqrt(jnp.maximum(tangent.dot(tangent), 1e-6))

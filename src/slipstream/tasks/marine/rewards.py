@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from ...core.geometry import Scalar
 from ...dynamics.vessel import TwinThrusterVessel, VesselState
@@ -60,6 +62,22 @@ def judge(task: "Marine", state: MarineState, body: VesselState) -> MarineState:
         terminated=over,
         truncated=jnp.broadcast_to(late, jnp.shape(over)) & ~over,
     )
+
+
+def smooth_reward(task: "Marine", before: MarineState, after: MarineState) -> Float[Array, "*agents"]:
+    """Progress, the turn the COLREGs require, and a cost of coming near obstacles where a collision is a jump."""
+    reward, smooth, body = task.reward, task.smooth, after.body
+    was, now = ((state.world.goal - state.body.position).norm() for state in (before, after))
+    earned = reward.progress * (was - now)
+    found = obstacles(task, after, body)
+    for obstacle in found:
+        gap = obstacle.offset.norm() - obstacle.radius - task.dynamics.radius
+        near = jax.nn.softplus((smooth.clearance - gap) / smooth.width) * smooth.width
+        earned = earned - jnp.where(obstacle.exists, smooth.obstacle * task.control_dt * near, 0.0)
+    others = found[: task.vessels - 1]
+    if task.colregs and others:
+        earned = earned + reward.colregs * required_turn(body.velocity_w, task.dynamics.radius, others)
+    return jnp.asarray(earned)
 
 
 def energy(task: "Marine", body: VesselState, progress: VesselProgress) -> Scalar:

@@ -20,6 +20,22 @@ class MarineReward:
 
 
 @dataclass(frozen=True)
+class SmoothMarineReward:
+    """Weights of the smooth surrogate of a collision, for learners that differentiate the physics."""
+
+    obstacle: float = 2.0
+    """slope of the cost of being nearer to an obstacle than `clearance`, per meter and second"""
+    clearance: float = 1.5
+    """gap between hulls below which it becomes expensive, m"""
+    width: float = 0.5
+    """width of the transition, m"""
+
+    def __post_init__(self) -> None:
+        if self.width <= 0.0:
+            raise ValueError("width must be positive")
+
+
+@dataclass(frozen=True)
 class Curriculum:
     """The worlds that a training starts with; they become full ones over its first half."""
 

@@ -20,7 +20,7 @@ from ...dynamics.vessel import VESSELS, TwinThrusterVessel, VesselModel, VesselS
 from . import reset, rewards, sensing
 from .baselines import BASELINES
 from .sensing import BEAM_SIZE, BEAMS, OBSTACLE_SIZE
-from .settings import Curriculum, MarineReward
+from .settings import Curriculum, MarineReward, SmoothMarineReward
 from .state import ACTION_LEVELS, THRUST_RATE, MarineState, MarineWorld, Obstacle
 
 
@@ -74,6 +74,8 @@ class Marine(Task[MarineState]):
     """distance at which a goal is reached, m"""
     reward: MarineReward = MarineReward()
     """weights of the reward's terms"""
+    smooth: SmoothMarineReward = SmoothMarineReward()
+    """smooth surrogate of the reward, for learners that differentiate the physics"""
     curriculum: Curriculum = Curriculum()
     """the easier worlds that a training starts with"""
     # Not settings: `derive` sets them, and `dataclasses.replace` resets them. Change settings first, then derive.
@@ -191,6 +193,17 @@ class Marine(Task[MarineState]):
 
     def judge(self, state: MarineState, body: VesselState) -> MarineState:
         return rewards.judge(self, state, body)
+
+    # Differentiating
+
+    def differentiable_state(self, state: MarineState) -> VesselState:
+        return state.body
+
+    def with_differentiable_state(self, state: MarineState, part: VesselState) -> MarineState:
+        return replace(state, body=part)
+
+    def smooth_reward(self, before: MarineState, after: MarineState) -> Float[Array, "*agents"]:
+        return rewards.smooth_reward(self, before, after)
 
     # Observing
 

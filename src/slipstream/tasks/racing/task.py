@@ -153,7 +153,7 @@ class Racing(Task[RaceState]):
         """The gates of a track from a file: training for one track after the other then needs one program."""
         if not self.gate_poses:
             return None
-        return np.array([[*gate.center.parts, gate.cos, gate.sin] for gate in self.course.fixed], np.float32)
+        return np.array([[*gate.center.parts, gate.cos, gate.sin] for gate in self.course.gates(())], np.float32)
 
     def with_data(self, data: Float[Array, "gates 5"] | None) -> "Racing":
         if data is None:
