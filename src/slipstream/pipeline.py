@@ -89,6 +89,12 @@ def with_policy_of(experiment: AnyExperiment, run: RunLike) -> AnyExperiment:
     return replace(experiment, init_from=str(load(run).folder))
 
 
+def prepared(experiment: AnyExperiment, init_from: RunLike | None = None) -> AnyExperiment:
+    """The experiment with the files of its task read in, beginning with the policy of a run if one is named."""
+    experiment = replace(experiment, task=experiment.task.with_files())
+    return experiment if init_from is None else with_policy_of(experiment, init_from)
+
+
 def require_trainable(experiment: AnyExperiment) -> None:
     """Refuse an experiment that cannot run on this machine, before its folder is made."""
     configure(experiment)
@@ -143,9 +149,7 @@ def train(
         experiment = with_learner(experiment, learner)
     elif learner is not None:
         experiment = replace(experiment, learner=learner)
-    experiment = replace(experiment, task=experiment.task.with_files(), **settings)
-    if init_from is not None:
-        experiment = with_policy_of(experiment, init_from)
+    experiment = prepared(replace(experiment, **settings), init_from)
     folder = Path("runs") / name if run is None else Path(run)
     if resume:
         opened = load(folder)

@@ -14,8 +14,9 @@ from slipstream.core.task import DifferentiableTask, TerminalValueTask
 from slipstream.experiment.registry import presets
 from slipstream.learn.compiled import Trainer
 from slipstream.learn.ppo import explore
-from slipstream.learn.rollout import init_worlds, rollout_block
+from slipstream.learn.rollout import init_worlds, observe_all, rollout_block
 from slipstream.learn.shac import INSIDE, Shac, smooth_step
+from slipstream.sensors.camera import CameraSettings
 from slipstream.sensors.noise import SensorNoise
 from slipstream.tasks.gymnax.task import Gymnax
 from slipstream.tasks.hover import Hover
@@ -133,6 +134,81 @@ def test_the_reverse_pass_agrees_with_finite_differences(case):
     ahead, behind = (jax.tree.map(lambda p, g, h=h: p + h * g, policy.actor, grad) for h in (h, -h))
     slope = float(value(ahead) - value(behind)) / (2.0 * h)
     assert slope == pytest.approx(float(np.linalg.norm(flat(gradient.params[0]))), rel=1e-2)
+
+
+def test_from_images_the_camera_stays_out_of_the_gradient_and_the_encoder_gets_the_actors():
+    camera = CameraSettings("depth", resolution=16, interval=2)
+    task = replace(Racing(control_rate=50, camera=camera), physics_rate=100)
+    learner = replace(EXACT, rollout_length=4, state_estimation_coef=1.0, teacher_forcing=0.5)
+    states, rngs = init_worlds(task, jnp.uint32(0), jnp.arange(WORLDS))
+    policy = replace(learner.policy(task.spec, jax.random.key(0)), teacher_forcing=jnp.float32(0.3))
+    layers = policy.actor.layers
+    actor = replace(policy.actor, layers=(*layers[:-1], replace(layers[-1], weight=layers[-1].weight * 20.0)))
+    policy = replace(policy, actor=actor, log_std=jnp.full_like(policy.log_std, -1.5))
+    roll = partial(rollout_block, task, partial(explore, policy), length=4, encode=policy.encode, keep_states=True)
+    last, _, (transitions, images), _ = jax.jit(roll)(states, (rngs, None))
+    gradient = jax.jit(partial(learner.reverse_pass, task))(policy, transitions, last, images)
+    noise = transitions.action - jnp.stack(
+        [
+            policy.distribution(transitions.observation[t], images.image_features[t // 2]).mean
+            for t in range(4)
+        ]
+    )  # fmt: skip
+
+    def total(params):
+        acting = replace(policy, actor=params[0], image_encoder=params[1])
+        part, value = jax.vmap(task.differentiable_state)(jax.tree.map(lambda x: x[0], transitions.state)), 0.0
+        for t in range(4):
+            before = jax.tree.map(lambda x, t=t: x[t], transitions.state)
+            after = last if t == 3 else jax.tree.map(lambda x, t=t: x[t + 1], transitions.state)
+            state = jax.vmap(task.with_differentiable_state)(before, part)
+            features = acting.encode(images.image[t // 2])
+            action = acting.mean_action(observe_all(task, state, t % 2), features) + noise[t]
+            part, reward = jax.vmap(partial(smooth_step, task))(part, jnp.clip(action, -INSIDE, INSIDE), before, after)
+            value = value + jnp.sum(reward)
+        state = jax.vmap(task.with_differentiable_state)(last, part)
+        worth = policy.value(observe_all(task, state, 0), policy.encode(jax.vmap(task.image)(last)))
+        return value + jnp.sum(worth * jnp.sqrt(policy.return_normalizer.variance))
+
+    exact = jax.grad(total)((policy.actor, policy.image_encoder))
+    for ours, theirs in zip(gradient.params, exact, strict=True):
+        assert np.linalg.norm(flat(ours) - flat(theirs)) < 1e-4 * np.linalg.norm(flat(theirs))
+    assert np.linalg.norm(flat(gradient.params[1])) > 0.0
+
+
+def test_teacher_forcing_mixes_the_truth_into_the_actors_input_and_a_policy_that_flies_has_none():
+    camera = CameraSettings("depth", resolution=16, interval=2)
+    learner = replace(EXACT, state_estimation_coef=1.0, teacher_forcing=0.5)
+    task = Racing(camera=camera)
+    policy = learner.policy(task.spec, jax.random.key(0))
+    inputs, size = policy.actor_inputs, task.spec.privileged_size
+    observation = jnp.linspace(-1.0, 1.0, inputs + size)[None]
+    features = jnp.zeros((1, policy.image_encoder.size))
+    truth, guess = (
+        replace(policy, teacher_forcing=jnp.float32(share)).features(observation, features)[0, -size:]
+        for share in (1.0, 0.0)
+    )
+    half = replace(policy, teacher_forcing=jnp.float32(0.5)).features(observation, features)[0, -size:]
+    np.testing.assert_allclose(truth, policy.normalizer(observation)[0, inputs:], atol=1e-6)
+    np.testing.assert_allclose(half, 0.5 * (truth + guess), atol=1e-6)
+    flying = replace(policy, teacher_forcing=jnp.float32(1.0)).features(observation[:, :inputs], features)[0, -size:]
+    np.testing.assert_allclose(flying, guess, atol=1e-6)
+
+
+def test_the_critics_share_is_all_of_a_gradient_without_rewards_and_falls_with_the_window():
+    task, shares = Hover(train_time_limit=4.0), []
+    for length in (4, 32):
+        learner = Shac(worlds=8, rollout_length=length, hidden_sizes=(8,), minibatches=1, shuffle_block=8)
+        trainer = Trainer(task, learner, device.mesh(1), updates=1, chunk_length=1)
+        _, metrics, _ = trainer.compile()(trainer.start(0))
+        shares.append(float(metrics["critic_gradient_share"]))
+    assert shares[1] < shares[0]
+    assert shares[1] < 1.0
+
+
+def test_a_mission_that_only_counts_has_no_gradient_and_is_refused():
+    with pytest.raises(ValueError, match="the mission 'coverage' has no smooth reward.*Choose ppo"):
+        Shac().check(Survey(mission="coverage"), 1)
 
 
 def test_gradients_stay_finite_through_ends_and_restarts():

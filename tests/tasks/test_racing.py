@@ -455,3 +455,18 @@ def test_the_clock_that_ends_all_drones_hides_none_of_them():
     # Who has crashed is gone, and who has ended while others fly on is waiting.
     alone = task.observe(replace(state, truncated=jnp.array([False, True, True])))[0, -6:]
     assert np.all(np.asarray(alone) == 0.0)
+
+
+def test_a_bias_of_the_sensors_stays_for_an_episode_and_differs_between_worlds():
+    task = Racing(sensor_noise=SensorNoise(position_bias=0.1, velocity_bias=0.1, attitude_bias=0.02), time_limit=0.05)
+    states = jax.vmap(lambda world: task.reset(Rng.from_seed(0, world)))(jnp.arange(500))
+    drift = states.world.sensor_bias.position.x
+    assert float(jnp.std(drift)) == pytest.approx(0.1, rel=0.15)
+    assert states.world.sensor_bias.body_rates is None
+    after = jax.vmap(task.step)(states, jnp.zeros((500, 4)))
+    exact = [replace(s, world=replace(s.world, sensor_bias=None)) for s in (states, after)]
+    errors = [jax.vmap(task.observe)(s) - jax.vmap(task.observe)(t) for s, t in zip((states, after), exact)]
+    # The height, scaled by one half and clipped at 4 m, is off by the same amount in both steps.
+    low = np.asarray(states.body.position.z) < 3.0
+    for error in errors:
+        np.testing.assert_allclose(error[low, 21], 0.5 * states.world.sensor_bias.position.z[low], atol=1e-5)

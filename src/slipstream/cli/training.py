@@ -9,7 +9,7 @@ import tyro
 from ..core.task import Task
 from ..experiment import registry
 from ..experiment.experiment import Experiment
-from ..pipeline import find_experiment, load, require_trainable, with_learner, with_policy_of
+from ..pipeline import find_experiment, load, prepared, require_trainable, with_learner
 from ..progress import format_metrics
 from ..runs.run import Run
 from ..runs.train import TrainingStatus
@@ -52,8 +52,7 @@ def training_request(words: list[str], command: str) -> tuple[Run, RunOptions]:
     experiment, options = _parse_experiment(preset, name, words, command)
     options = replace(options, run=options.run or Path("runs") / name)
     assert options.run is not None
-    if origin is not None:
-        experiment = with_policy_of(experiment, origin)
+    experiment = prepared(experiment, origin)
     if options.resume:
         run = Run.open(options.run)
         if experiment not in (preset, run.experiment):
@@ -80,7 +79,7 @@ def _parse_experiment(
     )
     words = with_task_prefix(words, preset.task)
     request = parse(Request, words, f"{command} {name}", Request(preset, RunOptions()))
-    return replace(request.experiment, task=request.experiment.task.with_files()), request.options
+    return request.experiment, request.options
 
 
 def with_task_prefix(words: list[str], task: Task[Any]) -> list[str]:

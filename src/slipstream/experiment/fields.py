@@ -38,12 +38,16 @@ def checked_value(kind: object, value: object, where: str) -> Any:
     """`value` as a field of that type takes it."""
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return from_dict(kind, value, where)
-    if isinstance(value, list):
-        value = tuple(value)
+    value = as_tuples(value)
     if not matches_type(kind, value):
         expected = getattr(kind, "__name__", "") if typing.get_origin(kind) is None else str(kind)
         raise ValueError(f"{where} takes {expected.removeprefix('typing.')}, not {value!r}")
     return float(value) if kind is float and isinstance(value, int | float) else value
+
+
+def as_tuples(value: object) -> object:
+    """JSON's lists as tuples, nested ones too."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 def matches_type(kind: object, value: object) -> bool:

@@ -132,10 +132,13 @@ class Trainer:
 
         return one(train) if self.seeds == 1 else jax.lax.map(one, train)
 
-    def compile(self) -> "Compiled":
-        """The compiled chunk. Compiling takes most of the time before the first update."""
-        began = time.perf_counter()
-        specs = self._specs
+    @property
+    def _replicated(self) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    def lower(self) -> jax.stages.Lowered:
+        """The program of a chunk before it is compiled."""
+        specs, replicated = self._specs, self._replicated
         mapped = jax.shard_map(
             self._chunk,
             mesh=self.mesh,
@@ -143,15 +146,19 @@ class Trainer:
             out_specs=(specs, PartitionSpec(), PartitionSpec()),
             check_vma=False,
         )
-        replicated = NamedSharding(self.mesh, PartitionSpec())
         program = jax.jit(
             mapped,
             donate_argnums=0,
             in_shardings=(self.shardings, replicated),
             out_shardings=(self.shardings, replicated, replicated),
         )
-        compiled = program.lower(self.shape, self.data).compile()
-        return Compiled(compiled, time.perf_counter() - began, jax.device_put(self.data, replicated))
+        return program.lower(self.shape, self.data)
+
+    def compile(self) -> "Compiled":
+        """The compiled chunk. Compiling takes most of the time before the first update."""
+        began = time.perf_counter()
+        program = self.lower().compile()
+        return Compiled(program, time.perf_counter() - began, jax.device_put(self.data, self._replicated))
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,14 @@ racing = replace(
     average=0.1,
 )
 
-# What a real vehicle differs by: chosen once, before any plant was flown. Sensors err as those of the MuJoCo plant do.
+# What a real vehicle differs by, and PX4's controller between the policy and the motors. Sensors err as those of the
+# MuJoCo plant do.
 randomized = replace(
     racing,
     task=replace(
         racing.task,
+        controller="px4",
+        gate_margin=0.04,
         randomize=Randomization(
             mass=0.1, thrust=0.1, inertia=0.2, motor_lag=0.3, drag=0.3, gust_std=0.3, max_action_delay=1
         ),
@@ -69,9 +72,9 @@ randomized = replace(
             velocity_bias=0.02,
             attitude_bias=0.005,
             body_rates_bias=0.002,
-        ),  # fmt: skip
+        ),
     ),
-    steps=16_000_000,
+    steps=7_000_000,
 )
 
 CAMERA = CameraSettings("depth", resolution=40, interval=2)

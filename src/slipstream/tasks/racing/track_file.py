@@ -77,9 +77,8 @@ def check_spacing(poses: list[GatePose], where: str) -> None:
         number = (k + 1) % len(poses) + 1
         gap = math.dist(here[:3], poses[number - 1][:3])
         if not SPACING[0] <= gap <= SPACING[1]:
-            raise ValueError(
-                f"gate {number} of {where} is {gap:.2f} m from gate {k + 1}; {SPACING[0]:g} to {SPACING[1]:g} m can be flown"
-            )
+            allowed = f"{SPACING[0]:g} to {SPACING[1]:g} m"
+            raise ValueError(f"gate {number} of {where} is {gap:.2f} m from gate {k + 1}; {allowed} can be flown")
     for (a, here), (b, there) in combinations(enumerate(poses, start=1), 2):
         gap = math.dist(here[:3], there[:3])
         if gap < APART:
