@@ -60,6 +60,14 @@ class Vec2:
         """The length; its gradient is finite at zero, too."""
         return jnp.sqrt(jnp.maximum(self.dot(self), 1e-20))
 
+    def unit(self) -> "Vec2":
+        """The direction; the zero vector has none and stays zero."""
+        return self * jax.lax.rsqrt(jnp.maximum(self.dot(self), 1e-12))
+
+    @property
+    def parts(self) -> tuple[Scalar, Scalar]:
+        return self.x, self.y
+
     def turned(self, angle: Scalar) -> "Vec2":
         """The vector turned counter-clockwise by `angle`."""
         return self.rotated(*sin_cos(angle))

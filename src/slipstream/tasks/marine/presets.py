@@ -12,6 +12,7 @@ from ...learn.iqn import Iqn
 from ...learn.pqn import Pqn
 from ...learn.rainbow import Rainbow
 from ...learn.sac import Sac
+from ...learn.shac import Shac
 from .settings import Curriculum, MarineReward
 from .task import Marine
 
@@ -78,6 +79,12 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     "marine-sac": replace(short, learner=Sac(**OFF_POLICY_FAST)),
     "marine-td3": replace(short, learner=Td3(**OFF_POLICY_FAST)),
     "marine-ddpg": replace(short, learner=Ddpg(**OFF_POLICY_FAST)),
+    # Windows of 16 s: of 32 s, gradients through encounters swing too much to learn from.
+    "marine-shac": replace(
+        marine,
+        learner=Shac(worlds=128, rollout_length=32, discount=0.99, hidden_sizes=(128, 128)),
+        steps=2_000_000,
+    ),
     "marine-iqn": replace(short, task=discrete, learner=Iqn(**OFF_POLICY_FAST)),
     "marine-rainbow": replace(marine, task=discrete, learner=Rainbow(**OFF_POLICY_FAST)),
     "marine-dqn": replace(short, task=discrete, learner=Dqn(**OFF_POLICY_FAST)),
@@ -87,6 +94,9 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
 }
 
 COMPARISONS: dict[str, tuple[str, ...]] = {
-    "marine": ("marine", *(f"marine-{name}" for name in ("sac", "td3", "ddpg", "iqn", "rainbow", "dqn", "pqn"))),
+    "marine": (
+        "marine",
+        *(f"marine-{name}" for name in ("shac", "sac", "td3", "ddpg", "iqn", "rainbow", "dqn", "pqn")),
+    ),
 }
 """Presets that are compared on the same worlds."""

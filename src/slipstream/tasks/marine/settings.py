@@ -23,11 +23,11 @@ class MarineReward:
 class SmoothMarineReward:
     """Weights of the smooth surrogate of a collision, for learners that differentiate the physics."""
 
-    obstacle: float = 2.0
+    obstacle: float = 10.0
     """slope of the cost of being nearer to an obstacle than `clearance`, per meter and second"""
-    clearance: float = 1.5
+    clearance: float = 3.0
     """gap between hulls below which it becomes expensive, m"""
-    width: float = 0.5
+    width: float = 1.0
     """width of the transition, m"""
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ...core.geometry import Scalar, Vec2, Vec3, sin_cos
+from ...core.struct import struct
 from ...core.task import PackedImage
 from ...dynamics.velocity_drone import Gimbal, VelocityDroneState
 from ...sensors.camera import Camera
@@ -34,7 +35,7 @@ ToFrame = Callable[[Vec2], Vec2]
 
 def sizes(mission: Mission, camera: bool) -> dict[str, int]:
     """Names and sizes of the parts, in order."""
-    parts = {"vehicle": 15, "zones": 6 * ZONES, "obstacles": 4 * BUILDINGS + 6}
+    parts = {"vehicle": 15, "zones": (9 if mission.has_goal else 6) * ZONES, "obstacles": 4 * BUILDINGS + 6}
     if mission.has_goal:
         parts["goal"] = 5
         parts["geofence"] = 8
@@ -73,7 +74,7 @@ def encode(task: "Survey", state: SurveyState) -> dict[str, list[Float[Array, "a
             sortie.battery * 0.01, time / sortie.time_limit, center.x * 0.002, center.y * 0.002,
             sortie.filter_correction * 0.2, sortie.command.forward, sortie.command.left,
         ],
-        "zones": _zones(here, to_frame, world, clock),
+        "zones": _zones(task, here, sortie.goal, to_frame, world, clock),
         "obstacles": _obstacles(position, drone, to_frame, number, world, ~state.present),
     }  # fmt: skip
     if mission.has_goal:
@@ -145,21 +146,76 @@ def nearest(
     return [jnp.where(jnp.isfinite(distance), x, 0.0) for distance, own in kept for x in encode(distance, *own)]
 
 
-def _zones(here: Vec2, to_frame: ToFrame, world: SurveyWorld, clock: Scalar) -> list[Scalar]:
-    """The nearest announced zones."""
+def _zones(
+    task: "Survey", here: Vec2, goal: Vec3, to_frame: ToFrame, world: SurveyWorld, clock: Scalar
+) -> list[Scalar]:
+    """The nearest announced zones; with a goal, also how to pass each."""
+    barrier = barriers(world.zones, clock, task.filter.margin) if task.mission_spec.has_goal else None
 
-    def measure(zone: Zone) -> tuple[Scalar, Features]:
+    def measure(thing: tuple[Zone, Barrier | None]) -> tuple[Scalar, Features]:
+        zone, barrier = thing
         way = zone.center - here
         edge = way.norm() - zone.radius
         severity = jnp.where(zone.level >= HIGH, 1.0, 0.3)
-        return jnp.where(zone.announced(clock), edge, jnp.inf), (way.x, way.y, zone.radius, severity)
+        features: Features = (way.x, way.y, zone.radius, severity)
+        if barrier is not None:
+            beside, blocks = _way_around(task, goal, here, zone, barrier)
+            features = (*features, *(beside - here).unit().parts, blocks)
+        return jnp.where(zone.announced(clock), edge, jnp.inf), features
 
-    def encode(edge: Scalar, x: Scalar, y: Scalar, radius: Scalar, severity: Scalar) -> list[Scalar]:
+    def encode(edge: Scalar, x: Scalar, y: Scalar, radius: Scalar, severity: Scalar, *passing: Scalar) -> list[Scalar]:
         towards = to_frame(Vec2(x, y) * (1.0 / jnp.maximum(edge + radius, 1.0)))
         near = jnp.exp(jnp.minimum(-edge, 0.0) * 0.01)
-        return [towards.x, towards.y, edge * 0.003, near, radius * 0.005, severity]
+        features = [towards.x, towards.y, edge * 0.003, near, radius * 0.005, severity]
+        if passing:
+            east, north, blocks = passing
+            beside = to_frame(Vec2(east, north))
+            features += [beside.x, beside.y, blocks]
+        return features
 
-    return nearest(ZONES, world.zones, measure, encode)
+    return nearest(ZONES, (world.zones, barrier), measure, encode)
+
+
+@struct
+class Barrier:
+    """How far north and south a zone reaches with all zones that it overlaps, so that nothing passes between them."""
+
+    north: Scalar  # m; with an axis of zones
+    south: Scalar
+
+
+def barriers(zones: Zone, clock: Scalar, clear: float) -> Barrier:
+    """The barrier that each announced zone is part of."""
+    x, y, radius = (jnp.asarray(value) for value in (*zones.center.parts, zones.radius))
+    distances = jnp.sqrt(jnp.subtract.outer(x, x) ** 2 + jnp.subtract.outer(y, y) ** 2)
+    gaps = distances - jnp.add.outer(radius, radius)
+    known = jnp.asarray(zones.announced(clock))
+    joined = (gaps < 2.0 * clear) & known[:, None] & known[None, :]
+    north, south = y + radius, y - radius
+    # A barrier of three zones is found in two rounds; longer ones are rare.
+    for _ in range(2):
+        north = jnp.maximum(north, jnp.max(jnp.where(joined, north[None, :], -jnp.inf), axis=1))
+        south = jnp.minimum(south, jnp.min(jnp.where(joined, south[None, :], jnp.inf), axis=1))
+    return Barrier(north, south)
+
+
+def _way_around(task: "Survey", goal: Vec3, here: Vec2, zone: Zone, barrier: Barrier) -> tuple[Vec2, Scalar]:
+    """A point north or south of a zone's barrier, and whether the zone is in the way.
+
+    The one on the shorter way to the goal, or the other where the geofence is too near. A policy without memory that
+    is stopped head-on by a zone, or between two of them, needs one side to be told from the other.
+    """
+    generator, clear = task.mission_spec.generator, task.filter.margin
+    top, bottom = barrier.north + 2.0 * clear, barrier.south - 2.0 * clear
+    over = jnp.maximum(top - here.y, 0.0) + jnp.maximum(top - goal.y, 0.0)
+    under = jnp.maximum(here.y - bottom, 0.0) + jnp.maximum(goal.y - bottom, 0.0)
+    closed = 1e4
+    over = over + jnp.where(top > generator.north - 2.0 * clear, closed, 0.0)
+    under = under + jnp.where(bottom < 2.0 * clear - generator.north, closed, 0.0)
+    beside = Vec2(zone.center.x, jnp.where(over < under, top, bottom))
+    west, east = jnp.minimum(here.x, goal.x), jnp.maximum(here.x, goal.x)
+    between = (zone.center.x + zone.radius > west) & (zone.center.x - zone.radius < east)
+    return beside, jnp.where(between & (jnp.minimum(over, under) > 0.0), 1.0, 0.0)
 
 
 def _geofence(here: Vec2, to_frame: ToFrame, east: float, north: float) -> list[Scalar]:
