@@ -224,7 +224,9 @@ class Shac:
         worlds, rngs, (transitions, images) = join(worlds), join(rngs), join_in_time(experience)
         sums = jax.tree.map(partial(jnp.sum, axis=0), sums)
         gradient, of_critic, stats = jax.lax.psum(sums, axis) if axis else sums
-        share = optax.tree.vdot(of_critic.params, gradient.params) / (optax.tree.norm(gradient.params) ** 2 + 1e-20)
+        of_rewards = jax.tree.map(jnp.subtract, gradient.params, of_critic.params)
+        critic_norm = optax.tree.norm(of_critic.params)
+        share = critic_norm / (critic_norm + optax.tree.norm(of_rewards) + 1e-20)
         train = replace(train, critic_share=jnp.where(measured, share, train.critic_share))
         key, order_key = jax.random.split(train.key)
         train = replace(train, worlds=worlds, rngs=rngs, policy=policy, key=key, updates=train.updates + 1)

@@ -90,7 +90,7 @@ def page(run: Run) -> str:
     safe = {
         name: Markup(chart)
         for name, chart in {
-            "success_curve": curve(metrics, million, "success", "share of episodes that succeed", (0.0, 1.0)),
+            "success_curve": success_curve(metrics, million),
             "reward_curve": curve(metrics, million, "step_reward", "reward a step"),
             "speed_curve": curve(metrics, million, "steps_per_second", "steps a second", skip=2),
             "share": charts.stacked_bar(profile["share"]) if profile and profile["share"] else "",
@@ -151,6 +151,17 @@ def curve(
     return charts.lines({name: (million[skip:], values[skip:])}, "million steps", words, y_range, band)
 
 
+def success_curve(metrics: list[dict[str, Any]], million: list[float]) -> str:
+    """Success over the training; where episodes in training are too short for it, crashes or the return."""
+    for name, words, y_range in (
+        ("success", "share of episodes that succeed", (0.0, 1.0)),
+        ("crash", "share of episodes that end in a crash", (0.0, 1.0)),
+    ):
+        if any(row.get(name) is not None for row in metrics):
+            return curve(metrics, million, name, words, y_range)
+    return curve(metrics, million, "episode_return", "return of an episode")
+
+
 def gradient_sections(metrics: list[dict[str, Any]], million: list[float]) -> list[Section]:
     """What a learner that differentiates the physics followed; nothing for other learners."""
     if not metrics or "critic_gradient_share" not in metrics[-1]:
@@ -162,12 +173,12 @@ def gradient_sections(metrics: list[dict[str, Any]], million: list[float]) -> li
     shown_charts = [
         charts.lines(rewards, "million steps", "reward a step"),
         curve(metrics, million, "grad_norm", "norm of the actor's gradient"),
-        curve(metrics, million, "critic_gradient_share", "share of the gradient that comes from beyond the window"),
+        curve(metrics, million, "critic_gradient_share", "critic's share of the gradient", (0.0, 1.0)),
     ]
     note = (
         "The actor follows the gradient of the smooth surrogate through the physics; the critic learns the true reward "
-        "and stands for all that comes after a window. Its share is that of the projection on the whole gradient, and "
-        "the norm is the one before clipping."
+        "and stands for all that comes after a window. Its share is the norm of the gradient that comes from it, over the "
+        "sum of that and the norm of the gradient that comes from the rewards of the window. Norms are before clipping."
     )
     return [Section("Gradients through the physics", [Markup(chart) for chart in shown_charts], note)]
 
