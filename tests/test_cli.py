@@ -142,7 +142,7 @@ def test_a_run_that_exists_is_not_trained_over(place):
         (["train", "racin"], "did you mean 'racing'"),
         (["train"], "needs a preset"),
         (["train", "racing", "--learner.wolds", "7"], "--learner.worlds"),
-        (["train", "racing", "--task.track", "sven"], "invalid choice"),
+        (["train", "racing", "--task.track", "sven"], "did you mean 'seven'"),
         (["train", "racing-ppo", "--learner.worlds", "1000"], "do not divide"),
         (["train", "--resume"], "needs --run"),
         (["train", "--resume", "--run", "nothing"], "is not a run"),
