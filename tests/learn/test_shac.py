@@ -39,7 +39,6 @@ TASKS = {
     "racing on the PX4 controller": Racing(control_rate=200, controller="px4"),
     "race of two": Racing(control_rate=50, agents=2),
     "hover": Hover(),
-    "hover of a crazyflie by motors": Hover(vehicle="crazyflie", control_mode="motor_speeds"),
     "hover at a moving reference": Hover(reference="moving"),
     "survey, transit": Survey(agents=2),
     "survey, dwell": Survey(agents=2, mission="dwell"),

@@ -68,7 +68,7 @@ def test_an_encoder_reads_a_batch_as_it_reads_one_image(kind, channels):
     words = jax.random.bits(jax.random.key(2), (3, 2, 32, 40), jnp.uint32)
     frames = words & 0xFFFFFF if channels == 3 else (words & 0xFF).astype(jnp.uint8)
     image_features = jax.jit(lambda x: image_encoder(x))(frames)
-    assert image_features.shape == (3, 2, 64)
+    assert image_features.shape == (3, 2, image_encoder.size)
     np.testing.assert_allclose(image_features[2, 1], image_encoder(frames[2, 1]), atol=1e-5)
     assert float(jnp.abs(image_features[0, 0] - image_features[1, 0]).max()) > 1e-3
 

@@ -35,9 +35,16 @@ def choices(task: type[Task[Any]]) -> dict[str, list[Any]]:
     """The settings of a task that are a choice between names, and what there is to choose from."""
     hints = typing.get_type_hints(task)
     fields = [f.name for f in dataclasses.fields(task) if f.init]  # pyright: ignore[reportArgumentType]
-    return {
-        name: list(typing.get_args(hints[name])) for name in fields if typing.get_origin(hints[name]) is typing.Literal
-    }
+    return {name: names for name in fields if (names := literals(hints[name]))}
+
+
+def literals(kind: object) -> list[Any]:
+    """The names of a type that is a choice between names, or between names and something else."""
+    if typing.get_origin(kind) is typing.Literal:
+        return list(typing.get_args(kind))
+    return [
+        name for part in typing.get_args(kind) if typing.get_origin(part) is typing.Literal for name in literals(part)
+    ]
 
 
 def format_list(result: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import types
 import typing
 from typing import Any, TypeVar
 
@@ -55,6 +56,8 @@ def matches_type(kind: object, value: object) -> bool:
     parts = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Literal:
         return any(value == part and type(value) is type(part) for part in parts)
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return any(matches_type(part, value) for part in parts)
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, tuple):
             return False
@@ -62,6 +65,4 @@ def matches_type(kind: object, value: object) -> bool:
         return len(parts) == len(value) and all(map(matches_type, parts, value))
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    if kind in (int, str, bool):
-        return type(value) is kind
-    return True
+    return type(value) is kind if kind in (int, str, bool) else True

@@ -48,8 +48,8 @@ class Racing(Task[RaceState]):
         "success": "success {:.0%}", "lap_time": "lap {:.2f} s", "crash": "crashes {:.0%}",
     }  # fmt: skip
 
-    track: str = "seven"
-    """seven, ring, eight, long, generated (a new one in every world), or a JSON file of gates"""
+    track: Literal["seven", "ring", "eight", "long", "generated"] | str = "seven"
+    """name of the track (generated draws a new one for every world), or a JSON file of gates"""
     gates: int = 6
     """gates of a generated track"""
     gate_poses: tuple[tuple[float, float, float, float], ...] = ()
