@@ -150,8 +150,12 @@ class Shac:
         positive = (self.learning_rate, self.critic_learning_rate, self.init_std, self.final_std, self.max_grad_norm)
         if min(positive) <= 0.0 or min(self.max_state_grad, self.max_action_grad) <= 0.0:
             raise ValueError("learning rates, standard deviations and limits of gradients must be positive")
-        if self.state_estimation_coef < 0.0:
-            raise ValueError("state_estimation_coef must not be negative")
+        if self.state_estimation_coef < 0.0 or not 0.0 <= self.teacher_forcing <= 1.0:
+            raise ValueError("state_estimation_coef must not be negative, and teacher_forcing lies between 0 and 1")
+        if self.teacher_forcing and not self.state_estimation_coef:
+            raise ValueError(
+                "teacher_forcing needs a prediction to go over to: set state_estimation_coef, such as to 1"
+            )
         if not all(0.0 <= beta < 1.0 for beta in self.adam_betas):
             raise ValueError("adam_betas lie between 0 and 1")
 
