@@ -1,0 +1,94 @@
+"""The course through a field: waypoints along each lane and in the headlands, and the queue that tells of turns."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+
+from ...core.geometry import Flag, Scalar, Vec2
+from ...dynamics.rover import RoverState
+from .rows import lane_center
+from .state import Controls, Count, FieldProgress, FieldState, FieldWorld
+
+if TYPE_CHECKING:
+    from .task import Field
+
+MARGIN, HEADLAND = 0.4, 0.8
+"""How far beyond the ends of a lane its first and last waypoint lie, and the waypoint of a turn, m."""
+SPACING = 1.9
+"""Largest distance between two waypoints of a lane, m."""
+
+
+def legs(world: FieldWorld) -> Count:
+    """Waypoints of a lane, less one."""
+    return jnp.ceil((world.rows.length + 2.0 * MARGIN) / SPACING - 1e-3).astype(jnp.int32)
+
+
+def along(world: FieldWorld, turns: Count, distance: Scalar) -> Scalar:
+    """The x coordinate that far along a lane, counted from its entrance: every second lane is driven backward."""
+    return jnp.where(turns % 2 == 0, distance, world.rows.length - distance)
+
+
+def waypoint(task: "Field", world: FieldWorld, turns: Count, stage: Count, lane: Count) -> Vec2:
+    """Where the robot has to go next."""
+    length, count = world.rows.length, legs(world)
+    step = (length + 2.0 * MARGIN) / count
+    turning = stage > count
+    x = along(world, turns, jnp.where(turning, length + HEADLAND, stage * step - MARGIN))
+    aside = jnp.where(turning, 0.5 * world.queue.lane_change(turns), 0.0)
+    return Vec2(x, lane_center(task.crop, world.rows, lane + aside, x))
+
+
+def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldProgress, Flag]:
+    """The progress once the robot is there, and whether it has reached its waypoint."""
+    world, was = state.world, state.progress
+    goal = waypoint(task, world, was.turns, was.stage, was.lane)
+    distance = (goal - body.position).norm()
+    reached = distance < task.waypoint_radius
+    count = legs(world)
+    turned = reached & (was.stage > count)
+    finished = reached & (was.stage == count) & (was.turns == task.lanes - 1)
+    turns = was.turns + turned
+    stage = jnp.where(turned, 0, was.stage + reached)
+    lane = was.lane + jnp.where(turned, world.queue.lane_change(was.turns), 0)
+    next_distance = (waypoint(task, world, turns, stage, lane) - body.position).norm()
+    progress = replace(
+        was,
+        turns=turns,
+        stage=stage,
+        lane=lane,
+        leg=jnp.where(reached, next_distance, was.leg),
+        distance=jnp.where(reached & ~finished, next_distance, distance),
+        due=was.due + jnp.where(turned, world.queue.rows_of(was.turns), 0),
+        lost=was.lost | (distance > was.leg + task.lost_distance),
+        finished=was.finished | finished,
+    )
+    return progress, reached
+
+
+def queue_error(world: FieldWorld, progress: FieldProgress) -> Count:
+    """How often the queue was advanced too often, or too little. In a headland the row being passed may count."""
+    turning = progress.stage > legs(world)
+    entering = (progress.stage == 0) & (progress.turns > 0)
+    most = progress.due + jnp.where(turning, world.queue.rows_of(progress.turns), 0)
+    least = progress.due - jnp.where(entering, world.queue.rows_of(progress.turns - 1), 0)
+    return jnp.maximum(jnp.maximum(least - progress.advanced, progress.advanced - most), 0)
+
+
+def press(task: "Field", state: FieldState, controls: Controls) -> FieldProgress:
+    """The progress once the controls are set: the queue, which advances when the button goes down, and the memory."""
+    was, queue = state.progress, state.world.queue
+    pressed = controls.advance & ~was.controls.advance & (was.command < task.lanes - 1)
+    through = pressed & (was.rows_left == 1)
+    command = was.command + through
+    rows_left = jnp.where(through, queue.rows_of(command), was.rows_left - pressed)
+    cells = zip(was.memory, controls.memory, strict=True)
+    return replace(
+        was,
+        advanced=was.advanced + pressed,
+        command=command,
+        rows_left=rows_left,
+        memory=tuple(jnp.clip(cell + task.memory_step * change, -1.0, 1.0) for cell, change in cells),
+        controls=controls,
+        odometry=Vec2(*(jnp.where(pressed, 0.0, part) for part in was.odometry.parts)),
+    )
