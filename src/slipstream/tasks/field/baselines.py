@@ -1,0 +1,75 @@
+"""Scripts: one that knows where everything is, and one that follows rows by what its lidar measures."""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...core.geometry import Flag, Scalar, Vec2, wrap_angle
+from ...dynamics.rover import ACKERMANN, CRAB
+from . import course, sensing
+from .rows import lane_center
+from .state import FieldState
+
+if TYPE_CHECKING:
+    from .task import Field
+
+CLEAR = 0.62
+"""How far beyond the ends of rows a robot drives along them, m."""
+LOOK_AHEAD = 0.25
+"""How far ahead along the lane the point lies for which the one that knows the truth steers, m."""
+AIM = math.radians(20.0)
+"""A robot drives when its wheels point to within this angle of where they should, rad."""
+
+
+def truth(task: "Field", state: FieldState) -> Array:
+    """Along the middle of the lane and around the ends of rows, by the true positions of robot and plants."""
+    world, progress, body = state.world, state.progress, state.body
+    length = world.rows.length
+    turning = progress.stage > course.legs(world)
+    # How far the robot is along the lane, counted from its entrance, and how far beside its middle.
+    done = course.along(world, progress.turns, body.position.x)
+    aside = body.position.y - lane_center(task.crop, world.rows, progress.lane, body.position.x)
+    leaving = turning & (done < length + CLEAR - 0.1) & (jnp.abs(aside) < 0.3)
+    crossing = turning & ~leaving
+    arriving = ~turning & (done < -0.1) & (jnp.abs(aside) > 0.1)
+    ahead = jnp.where(turning, length + CLEAR, jnp.where(arriving, -CLEAR, done + LOOK_AHEAD))
+    x = course.along(world, progress.turns, ahead)
+    lane = progress.lane + jnp.where(crossing, world.queue.lane_change(progress.turns), 0)
+    goal = Vec2(x, lane_center(task.crop, world.rows, lane, x))
+    due = progress.due + jnp.where(turning, world.queue.rows_of(progress.turns), 0)
+    return drive(task, state, (goal - body.position).turned(-body.yaw), progress.advanced < due)
+
+
+def drive(task: "Field", state: FieldState, way: Vec2, advance: Flag) -> Array:
+    """The action that drives toward a point in the frame of the body, and presses the button if it is to be."""
+    body, rover = state.body, task.rover
+    bearing = jnp.arctan2(way.y, way.x)
+    if task.steering == "ackermann":
+        # Pure pursuit: the circle through the point. Behind the robot, the tightest one.
+        curvature = 2.0 * jnp.sin(bearing) / jnp.maximum(way.norm(), 0.1)
+        wheel = jnp.where(
+            jnp.abs(bearing) > 0.5 * math.pi, jnp.sign(bearing) * 2.0, jnp.arctan(rover.half_length * curvature)
+        )
+        target = jnp.clip(wheel / rover.max_curve_steering, -1.0, 1.0) * rover.max_steering
+        forward = 1.0
+    else:
+        # Wheels turn by a quarter to either side; straight sideways, the side that is nearer.
+        near = jnp.abs(wrap_angle(bearing - body.steering)) < 0.5 * math.pi
+        reachable = jnp.abs(bearing) < rover.max_steering + 0.3
+        behind = jnp.abs(bearing) > rover.max_steering
+        forward = jnp.where(behind & ~(near & reachable), -1.0, 1.0)
+        target = jnp.where(forward > 0.0, bearing, wrap_angle(bearing + math.pi))
+    error = jnp.clip(target, -rover.max_steering, rover.max_steering) - body.steering
+    steer = jnp.clip(jnp.round(error / task.steering_step), -1.0, 1.0)
+    throttle = jnp.where(jnp.abs(error) < AIM, forward, 0.0)
+    pressed = jnp.where(advance & ~state.progress.controls.advance, 1.0, -1.0)
+    mode = [jnp.float32((ACKERMANN if task.steering == "ackermann" else CRAB) - 1)] if task.steering == "all" else []
+    idle = [jnp.zeros_like(error)] * task.memory_cells
+    return task.spec.action.encode([steer, throttle, *mode, pressed, *idle], task.levels)
+
+
+BASELINES: dict[str, Callable[["Field", FieldState], Array]] = {"truth": truth}

@@ -1,0 +1,14 @@
+"""Presets of the field robot."""
+
+from typing import Any
+
+from ...experiment.experiment import Experiment
+from ...learn.ppo import Ppo
+from .task import Field
+
+ORDER = 3
+TASK = Field
+
+PRESETS: dict[str, Experiment[Any, Any]] = {
+    "field": Experiment(task=Field(), learner=Ppo(worlds=1024, hidden_sizes=(128, 128)), steps=40_000_000, devices=1),
+}
