@@ -48,7 +48,7 @@ racing = replace(
     racing_ppo,
     task=replace(racing_ppo.task, train_time_limit=4.0),
     learner=Shac(),
-    steps=8_000_000,
+    steps=6_000_000,
     average=0.1,
 )
 
