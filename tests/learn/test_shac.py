@@ -14,8 +14,9 @@ from slipstream.core.task import DifferentiableTask, TerminalValueTask
 from slipstream.experiment.registry import presets
 from slipstream.learn.compiled import Trainer
 from slipstream.learn.ppo import explore
+from slipstream.learn.reverse_pass import INSIDE, ReversePass, smooth_step
 from slipstream.learn.rollout import init_worlds, observe_all, rollout_block
-from slipstream.learn.shac import INSIDE, Shac, smooth_step
+from slipstream.learn.shac import Shac
 from slipstream.sensors.camera import CameraSettings
 from slipstream.sensors.noise import SensorNoise
 from slipstream.tasks.gymnax.task import Gymnax
@@ -23,6 +24,8 @@ from slipstream.tasks.hover import Hover
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import Racing, Randomization
 from slipstream.tasks.survey import Survey
+
+run_back = jax.jit(ReversePass.__call__)
 
 ROUGH = Racing(
     control_rate=50,
@@ -108,7 +111,7 @@ def case(request):
     learner, policy, transitions, last = window(task)
     assert isinstance(task, DifferentiableTask)
     assert bool(jnp.all(transitions.valid)), "this window should hold no end of an episode"
-    gradient = jax.jit(partial(learner.reverse_pass, task))(policy, transitions, last)
+    gradient = run_back(learner.reverse_pass(task, policy), transitions, last)
     return task, learner, policy, transitions, last, gradient
 
 
@@ -146,7 +149,7 @@ def test_from_images_the_camera_stays_out_of_the_gradient_and_the_encoder_gets_t
     policy = replace(policy, actor=actor, log_std=jnp.full_like(policy.log_std, -1.5))
     roll = partial(rollout_block, task, partial(explore, policy), length=4, encode=policy.encode, keep_states=True)
     last, _, (transitions, images), _ = jax.jit(roll)(states, (rngs, None))
-    gradient = jax.jit(partial(learner.reverse_pass, task))(policy, transitions, last, images)
+    gradient = run_back(learner.reverse_pass(task, policy), transitions, last, images)
     noise = transitions.action - jnp.stack(
         [
             policy.distribution(transitions.observation[t], images.image_features[t // 2]).mean
@@ -219,7 +222,7 @@ def test_gradients_stay_finite_through_ends_and_restarts():
         partial(rollout_block, task, partial(explore, policy), length=64, encode=None, keep_states=True)
     )(states, (rngs, None))
     assert bool(jnp.any(~transitions.valid))
-    gradient = jax.jit(partial(learner.reverse_pass, task))(policy, transitions, last)
+    gradient = run_back(learner.reverse_pass(task, policy), transitions, last)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
     assert float(gradient.count) == int(jnp.sum(transitions.valid))
 
@@ -235,12 +238,12 @@ def test_nothing_of_the_next_episode_reaches_the_actions_before_an_end():
     world = int(np.argmin(np.asarray(transitions.valid[end])))
     one = lambda tree, axis: jax.tree.map(lambda x: x[:, world : world + 1] if axis else x[world : world + 1], tree)  # noqa: E731
     moments, final = one(transitions, 1), one(last, 0)
-    reverse = jax.jit(partial(learner.reverse_pass, task))
+    reverse = partial(run_back, learner.reverse_pass(task, policy))
     cut = jax.tree.map(lambda x: x[: end + 1], moments)
     # The step that restarts the world is the last of the shorter window, and does not count.
     after = jax.tree.map(lambda x: x[end + 1], moments.state)
-    short, whole = reverse(policy, cut, after), reverse(policy, moments, final)
-    rest = reverse(policy, jax.tree.map(lambda x: x[end + 1 :], moments), final)
+    short, whole = reverse(cut, after), reverse(moments, final)
+    rest = reverse(jax.tree.map(lambda x: x[end + 1 :], moments), final)
     np.testing.assert_allclose(
         flat(short.params[0]) + flat(rest.params[0]), flat(whole.params[0]), rtol=1e-4, atol=1e-5
     )
@@ -250,7 +253,7 @@ def test_a_truncated_episode_keeps_the_gradient_of_its_value_and_a_terminated_on
     learner, policy, _, last = window(Hover())
     task = Hover()
     ended = replace(last, terminated=jnp.ones(WORLDS, bool))
-    kept, lost = (learner._last_grad(task, policy, states) for states in (last, ended))
+    kept, lost = (learner.reverse_pass(task, policy).last_grad(states) for states in (last, ended))
     assert np.abs(flat(kept)).max() > 0.0
     assert np.abs(flat(lost)).max() == 0.0
 

@@ -16,18 +16,18 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.errors import require_choice
-from ..core.geometry import Flag, Scalar
+from ..core.geometry import Flag
 from ..core.rng import Rng
 from ..core.spaces import Box
 from ..core.struct import per_world, struct
-from ..core.task import CameraTask, DifferentiableTask, PackedImage, Spec, Task, TerminalValueTask, select
+from ..core.task import DifferentiableTask, PackedImage, Spec, Task, TerminalValueTask, select
 from ..policy.actor_critic import ActorCritic, Architecture
 from ..policy.image_encoders import IMAGE_ENCODERS
 from ..policy.nets import ACTIVATIONS
-from ..policy.policy import ImageFeatures
 from .learner import Metrics
 from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs, value_targets
 from .ppo import explore
+from .reverse_pass import ActorGradient, ReversePass, actor_params, with_actor_params
 from .rollout import (
     EpisodeStats,
     Images,
@@ -37,14 +37,11 @@ from .rollout import (
     join,
     join_in_time,
     masked_mean,
-    observe_all,
     rollout_block,
 )
 
 CRITIC_SHARE_INTERVAL = 16
 """Updates from one measurement of the critic's share of the gradient to the next: each costs a reverse pass."""
-INSIDE = 1.0 - 1e-6
-"""Actions are clipped to this before they are differentiated: at its bound a clip would halve their gradient."""
 
 
 @struct
@@ -70,15 +67,6 @@ class CriticBatch:
     target: Float[Array, "n"]
     weight: Float[Array, "n"]  # 1 for experience, 0 for restarts
     image: PackedImage | None = None  # then a sample is one image, and the other leaves have an axis of its steps
-
-
-@struct
-class ActorGradient:
-    """The gradient of a window's return with respect to the actor, and what it came from; sums over samples."""
-
-    params: Any  # of the actor, and of its image encoder or None
-    smooth_reward: Float[Array, ""]
-    count: Float[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -277,7 +265,7 @@ class Shac:
             task, partial(explore, policy), states, (rngs, None), self.rollout_length, encode, keep_states=True
         )
         with jax.named_scope("learner"):
-            back = partial(self.reverse_pass, task, policy, transitions, states, images)
+            back = partial(self.reverse_pass(task, policy), transitions, states, images)
             nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(back))
 
             def once(k: Array, found: tuple[ActorGradient, ActorGradient]) -> tuple[ActorGradient, ActorGradient]:
@@ -289,128 +277,17 @@ class Shac:
         experience = replace(transitions, state=None, log_prob=None), images
         return states, rngs, experience, (gradient, of_critic, stats)
 
-    def reverse_pass(
-        self,
-        task: Task[Any],
-        policy: ActorCritic,
-        transitions: Transition,
-        last: PyTree,
-        images: Images | None = None,
-        reward_weight: Scalar = 1.0,
-    ) -> ActorGradient:
-        """The gradient of the sum of all returns of a window with respect to the actor.
-
-        With s the differentiable part of the state, and λ the gradient of the discounted return with respect to it,
-
-            λₜ = ∂rₜ/∂sₜ + (∂sₜ₊₁/∂sₜ)ᵀ γλₜ₊₁ + (∂oₜ/∂sₜ)ᵀ (∂aₜ/∂oₜ)ᵀ gₜ    gₜ = ∂rₜ/∂aₜ + (∂sₜ₊₁/∂aₜ)ᵀ γλₜ₊₁
-
-        and the actor's gradient is the sum of (∂aₜ/∂θ)ᵀ gₜ. Memory grows linearly with the window: only states are
-        kept, and every derivative is computed again. The camera is not differentiated: to the state, image features
-        are constants, and an estimate of the privileged observation has the derivative of the truth.
-        """
-        assert isinstance(task, DifferentiableTask)
-
-        def back(carry: Carry, now: Transition, image_features: ImageFeatures = None) -> tuple[Carry, None]:
-            λ, after, features_grad, total = carry
-            before, valid = now.state, now.valid
-            part = jax.vmap(task.differentiable_state)(before)
-            λ = jax.tree.map(
-                lambda g: jnp.where(valid, jnp.clip(g, -self.max_state_grad, self.max_state_grad) * self.discount, 0.0),
-                λ,
-            )
-            (_, reward), pull = jax.vjp(
-                lambda part, action: jax.vmap(partial(smooth_step, task))(part, action, before, after),
-                part,
-                jnp.clip(now.action, -INSIDE, INSIDE),
-            )
-            part_grad, action_grad = pull((λ, valid * jnp.float32(reward_weight)))
-            action_grad = self._allowed(now.action, action_grad, valid)
-            _, pull = jax.vjp(
-                lambda actor, observation, features: replace(policy, actor=actor).mean_action(observation, features),
-                policy.actor,
-                now.observation,
-                image_features,
-            )
-            actor_grad, observation_grad, new_features_grad = pull(action_grad)
-            # An episode that was truncated here keeps the value of what would have followed.
-            cut = (before.truncated & ~valid)[..., None]
-            if self.bootstrap == "critic":
-                value_grad = self._value_grad(policy, now.observation, image_features)
-                observation_grad = jnp.where(cut, value_grad, observation_grad)
-            else:
-                value_grad = self._terminal_value_grad(task, before, part)
-                part_grad = jax.tree.map(partial(jnp.where, cut[..., 0]), value_grad, part_grad)
-            _, pull = jax.vjp(partial(self._observe, task, before), part)
-            λ = jax.tree.map(jnp.add, part_grad, pull(observation_grad)[0])
-            features_grad = jax.tree.map(jnp.add, features_grad, new_features_grad)
-            total = replace(
-                total,
-                params=(jax.tree.map(jnp.add, total.params[0], actor_grad), total.params[1]),
-                smooth_reward=total.smooth_reward + jnp.sum(jnp.where(valid, reward, 0.0)),
-                count=total.count + jnp.sum(valid, dtype=jnp.float32),
-            )
-            return (jax.lax.optimization_barrier(λ), before, features_grad, total), None
-
-        def back_to_image(carry: Carry, now: tuple[Transition, Images]) -> tuple[Carry, None]:
-            """The steps of one image, and the encoder's gradient of all of them at once."""
-            steps, (image, image_features) = now[0], (now[1].image, now[1].image_features)
-            carry = (*carry[:2], jnp.zeros_like(image_features), carry[3])
-            carry, _ = jax.lax.scan(partial(back, image_features=image_features), carry, steps, reverse=True)
-            λ, after, features_grad, total = carry
-            _, pull = jax.vjp(
-                lambda encoder: replace(policy, image_encoder=encoder).encode(image), policy.image_encoder
-            )
-            encoder_grad = jax.tree.map(jnp.add, total.params[1], pull(features_grad)[0])
-            return (λ, after, features_grad, replace(total, params=(total.params[0], encoder_grad))), None
-
-        zeros = ActorGradient(jax.tree.map(jnp.zeros_like, actor_params(policy)), jnp.float32(0.0), jnp.float32(0.0))
-        start = self._last_grad(task, policy, last), last
-        if images is None:
-            carry, _ = jax.lax.scan(back, (*start, None, zeros), transitions, reverse=True)
-        else:
-            count = images.image_features.shape[0]
-            steps = jax.tree.map(lambda x: x.reshape(count, -1, *x.shape[1:]), transitions)
-            start = *start, jnp.zeros_like(images.image_features[0]), zeros
-            carry, _ = jax.lax.scan(back_to_image, start, (steps, images), reverse=True)
-        return carry[3]
-
-    def _allowed(self, action: Array, grad: Array, valid: Array) -> Array:
-        """The gradient of an action: clipped, and none that would push it further beyond its bounds."""
-        outwards = ((action > 1.0) & (grad > 0.0)) | ((action < -1.0) & (grad < 0.0))
-        grad = jnp.clip(grad, -self.max_action_grad, self.max_action_grad)
-        return jnp.where(outwards | ~valid[..., None], 0.0, grad)
-
-    def _observe(self, task: Task[Any], states: PyTree, part: PyTree) -> Float[Array, "*b d"]:
-        assert isinstance(task, DifferentiableTask)
-        age = 0 if task.spec.image_shape else None
-        return observe_all(task, jax.vmap(task.with_differentiable_state)(states, part), age)
-
-    def _value_grad(
-        self, policy: ActorCritic, observation: Float[Array, "*b d"], image_features: ImageFeatures
-    ) -> Float[Array, "*b d"]:
-        """The gradient of the return that the critic expects."""
-        grad = jax.grad(lambda observation: jnp.sum(policy.value(observation, image_features)))(observation)
-        return grad * jnp.sqrt(policy.return_normalizer.variance) if self.normalize_returns else grad
-
-    def _last_grad(self, task: Task[Any], policy: ActorCritic, last: PyTree) -> Any:
-        """The gradient of what a window's last states are worth, with respect to their differentiable part."""
-        assert isinstance(task, DifferentiableTask)
-        part = jax.vmap(task.differentiable_state)(last)
-        if self.bootstrap == "critic":
-            observation, pull = jax.vjp(partial(self._observe, task, last), part)
-            image_features = None
-            if task.spec.image_shape:
-                assert isinstance(task, CameraTask)
-                image_features = policy.encode(jax.vmap(task.image)(last))
-            grad = pull(self._value_grad(policy, observation, image_features))[0]
-        else:
-            grad = self._terminal_value_grad(task, last, part)
-        return jax.tree.map(lambda g: jnp.where(last.terminated, 0.0, g), grad)
-
-    def _terminal_value_grad(self, task: Task[Any], states: PyTree, part: PyTree) -> Any:
-        assert isinstance(task, DifferentiableTask) and isinstance(task, TerminalValueTask)
-        value, restore = jax.vmap(task.terminal_value), jax.vmap(task.with_differentiable_state)
-        return jax.grad(lambda part: jnp.sum(value(restore(states, part))))(part)
+    def reverse_pass(self, task: Task[Any], policy: ActorCritic) -> ReversePass:
+        """The way back through a window, with these settings."""
+        return ReversePass(
+            policy,
+            task,
+            self.discount,
+            self.max_state_grad,
+            self.max_action_grad,
+            self.bootstrap,
+            self.normalize_returns,
+        )
 
     # The critic
 
@@ -460,28 +337,3 @@ class Shac:
     def _critic_params(self, policy: ActorCritic) -> tuple[Any, Any, Any]:
         """What is learned in minibatches: the critic, the image encoder and the state estimator."""
         return policy.critic, policy.image_encoder, policy.state_estimator
-
-
-Carry = tuple[Any, Any, ImageFeatures, ActorGradient]
-"""What the reverse pass carries: λ, the states after a step, the gradient of the image features, and the sums."""
-
-
-def actor_params(policy: ActorCritic) -> tuple[Any, Any]:
-    """What the actor's gradient changes: the actor and its image encoder."""
-    return policy.actor, policy.image_encoder
-
-
-def with_actor_params(policy: ActorCritic, params: tuple[Any, Any]) -> ActorCritic:
-    return replace(policy, actor=params[0], image_encoder=params[1])
-
-
-def smooth_step(task: Task[Any], part: PyTree, action: Array, before: PyTree, after: PyTree) -> tuple[Any, Array]:
-    """The differentiable part of the state one step later, and the smooth reward of the step, in one world.
-
-    `before` and `after` are the states of the rollout: what does not carry a gradient is taken from them.
-    """
-    assert isinstance(task, DifferentiableTask)
-    before = task.with_differentiable_state(before, part)
-    moved, command = task.command(before, action)
-    part = task.differentiable_state(replace(moved, body=task.move(moved, command)))
-    return part, task.smooth_reward(before, task.with_differentiable_state(after, part))

@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from ...core.geometry import Flag, Scalar, Vec2, wrap_angle
+from ...core.geometry import Flag, Vec2, wrap_angle
 from ...dynamics.rover import ACKERMANN, CRAB
-from . import course, sensing
+from . import course
 from .rows import lane_center
 from .state import FieldState
 
