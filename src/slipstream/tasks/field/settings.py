@@ -23,7 +23,7 @@ class Crop:
     """length of the rows, m"""
     plant_spacing: float = 1.0 / 3.0
     """from one plant to the next in a row, m"""
-    plant_radius: float = 0.22
+    plant_radius: float = 0.1
     """m"""
     plant_noise: float = 0.03
     """standard deviation of a plant's position along each axis, m"""
@@ -75,9 +75,9 @@ class FieldReward:
     """for a waypoint reached"""
     finish: float = 5.0
     """for the last waypoint"""
-    touch: float = -10.0
+    touch: float = -2.0
     """for touching a plant"""
-    lost: float = -10.0
+    lost: float = -2.0
     """for leaving the way"""
     late: float = 0.0
     """for running out of time"""
@@ -85,5 +85,5 @@ class FieldReward:
     """each step, for each meter beyond 0.1 m from the waypoint"""
     command: float = -0.02
     """each step, for each command that the queue is ahead or behind"""
-    step: float = -0.01
+    step: float = -0.02
     """each step"""

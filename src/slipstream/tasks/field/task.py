@@ -138,8 +138,7 @@ class Field(Task[FieldState]):
         else:
             mode = jnp.int32(CRAB if self.steering == "crab" else ACKERMANN)
         controls = Controls(steer, throttle, mode, rest[0] > 0.0, tuple(rest[1:]))
-        body = self.rover.steer(state.body, steer * self.steering_step)
-        return replace(state, body=body, progress=course.press(self, state, controls)), controls
+        return replace(state, progress=course.press(self, state, controls)), controls
 
     def move(self, state: FieldState, controls: Controls) -> RoverState:
         """Where the robot is after one control period."""
@@ -149,7 +148,7 @@ class Field(Task[FieldState]):
         def substep(body: RoverState) -> RoverState:
             return self.rover.step(body, controls.throttle, controls.mode, ground, dt)
 
-        body = state.body
+        body = self.rover.steer(state.body, controls.steer * self.steering_step)
         for _ in range(self.substeps):
             body = jax.lax.optimization_barrier(substep(body))
         return body
