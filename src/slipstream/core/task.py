@@ -403,20 +403,30 @@ def advance(task: Task[S], state: S, action: Array, restart: Restart[S] | None =
     `restart` is where to restart, if that was drawn before: drawing a start costs more than a step of physics, and
     few worlds need one.
     """
-    after = task.step(state, action)
     restart = draw_restart(task, state) if restart is None else restart
-    # The world's own stream goes on: no episode sees the numbers of another, even if two share a prepared start.
-    anew = replace(restart.state, rng=state.rng.bits()[1])
+    return restart_ended(task, step_agents(task, state, action), state.ended, restart)
+
+
+def step_agents(task: Task[S], state: S, action: Array) -> S:
+    """One step of a world in which agents that have ended earn nothing and stay ended."""
+    after, waiting = task.step(state, action), state.ended
     if task.spec.agents == 1:
-        return select(state.ended, anew, after)
-    waiting = state.ended
-    after = replace(
+        return after
+    return replace(
         after,
         reward=jnp.where(waiting, 0.0, after.reward),
         terminated=state.terminated | (after.terminated & ~waiting),
         truncated=state.truncated | (after.truncated & ~waiting),
     )
+
+
+def restart_ended(task: Task[S], state: S, ended: Bool[Array, "*agents"], restart: Restart[S]) -> S:
+    """The state in which what has `ended` begins anew."""
+    # The world's own stream goes on: no episode sees the numbers of another, even if two share a prepared start.
+    anew = replace(restart.state, rng=state.rng.bits()[1])
+    if task.spec.agents == 1:
+        return select(ended, anew, state)
     if isinstance(task, RespawningTask):
         # Starts in a world that is gone may lie inside a hill of this one: who ends here waits for the next ones.
-        after = task.respawn(after, restart.respawns, waiting if restart.stale is None else waiting & ~restart.stale)
-    return select(jnp.all(waiting), anew, after)
+        state = task.respawn(state, restart.respawns, ended if restart.stale is None else ended & ~restart.stale)
+    return select(jnp.all(ended), anew, state)

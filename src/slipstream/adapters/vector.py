@@ -1,0 +1,314 @@
+"""Many worlds stepped by one compiled program: the core that every adapter wraps."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt8
+
+from ..core.errors import require_choice
+from ..core.spaces import Box
+from ..core.struct import struct
+from ..core.task import (
+    CameraTask,
+    PackedImage,
+    PrivilegedTask,
+    Restart,
+    draw_restart,
+    restart_ended,
+    select,
+    step_agents,
+)
+from ..evaluation.runner import freeze_ended
+from ..learn.rollout import (
+    RESTART_WINDOW,
+    EpisodeStats,
+    advance_worlds,
+    count_episodes,
+    init_stats,
+    init_worlds,
+    with_image_age,
+)
+from .tasks import AnyTask, configure
+
+Autoreset = Literal["same_step", "next_step", "never"]
+"""When a world that has ended restarts: in the same step, in the next step, or when it is told to."""
+AUTORESETS = ("same_step", "next_step", "never")
+MAX_SEED = 2**31
+
+
+@struct
+class Observation:
+    """What agents observe: one row for every agent of every world."""
+
+    features: Float[Array, "n d"]
+    image: UInt8[Array, "n h w c"] | None = None
+    privileged: Float[Array, "n p"] | None = None  # what only a critic observes
+
+
+@struct
+class VectorStep:
+    """What one step of all worlds returns: one row for every agent."""
+
+    observation: Observation  # what to act on next; where worlds restarted, of the new episode
+    final: Observation | None  # what was observed before any restart; None if that is `observation`
+    reward: Float[Array, "n"]
+    terminated: Bool[Array, "n"]
+    truncated: Bool[Array, "n"]
+    valid: Bool[Array, "n"]  # false where the agent waited for others or its world restarted: no experience
+    over: Bool[Array, "n"]  # whether an episode ended in this step; the rest is about those that did
+    episode_return: Float[Array, "n"]
+    episode_length: Int[Array, "n"]
+    metrics: dict[str, Float[Array, "n"]]
+
+    @property
+    def done(self) -> Bool[Array, "n"]:
+        return self.terminated | self.truncated
+
+
+@struct
+class VectorState:
+    """What is carried from step to step; it never leaves the device."""
+
+    states: Any
+    restarts: Restart[Any]
+    image: PackedImage | None  # the current image, which stays for `image_interval` steps
+    age: Int[Array, ""]  # steps since that image was rendered
+    returns: Float[Array, "n"]
+    lengths: Int[Array, "n"]
+    stats: EpisodeStats  # of the episodes that ended since somebody asked
+
+
+class Worlds:
+    """Worlds of a task as one batch, whose rows are worlds times agents.
+
+    Statistics of episodes are computed on the device. An agent that has ended while others of its world go on waits:
+    it earns nothing, stays terminated or truncated, and its rows are not `valid`.
+    """
+
+    def __init__(self, task: AnyTask, worlds: int, seed: int = 0, autoreset: Autoreset = "same_step") -> None:
+        require_choice("autoreset", autoreset, AUTORESETS)
+        if worlds < 1:
+            raise ValueError("at least 1 world is needed")
+        configure(task)
+        self.task, self.spec, self.worlds, self.autoreset = task, task.spec, worlds, autoreset
+        self.agents = self.spec.agents
+        self.rows = worlds * self.agents
+        """Rows of everything that goes in and out."""
+        self.features = self.spec.observation + (2 if self._holds_images else 0)
+        """Numbers that are observed; where an image stays for several steps, with its age and whether it is outdated."""
+        self.seed = check_seed(seed)
+        # Drawing starts costs more than a step, so that many worlds share a draw for some steps.
+        self._window = min(RESTART_WINDOW, worlds)
+        self._reset, self._step = jax.jit(self._reset_all), jax.jit(self._step_all)
+        self._draw, self._restart = jax.jit(self._draw_restarts), jax.jit(self._restart_rows)
+        self._steps = 0
+        self._state: VectorState | None = None
+
+    @property
+    def _holds_images(self) -> bool:
+        return self.spec.image_shape is not None and self.spec.image_interval > 1
+
+    # What an adapter calls
+
+    @property
+    def state(self) -> VectorState:
+        """The current state: data, and can be kept and put back."""
+        if self._state is None:
+            raise RuntimeError("call reset before step")
+        return self._state
+
+    @state.setter
+    def state(self, state: VectorState) -> None:
+        self._state = state
+
+    def reset(self, seed: int | None = None) -> Observation:
+        """Start all worlds anew; without a seed with other numbers than before."""
+        if seed is None:
+            seed = self.seed if self._state is None else (self.seed + 1) % MAX_SEED
+        self.seed, self._steps = check_seed(seed), 0
+        self._state, observation = self._reset(jnp.uint32(self.seed))
+        return observation
+
+    def step(self, action: Any) -> VectorStep:
+        """Step all worlds; actions have one row for every agent."""
+        action = jnp.asarray(action)
+        expected = (self.rows, *self.spec.action.shape)
+        if action.shape != expected:
+            raise ValueError(f"actions have the shape {action.shape}, and {expected} was expected")
+        state = self.state
+        if self._steps % self._window == 0 and self._steps and self.autoreset != "never":
+            state = self._draw(state)
+        self._steps += 1
+        self._state, step = self._step(state, action)
+        # On a CPU a caller may read and write its own buffers as soon as this returns.
+        return jax.block_until_ready(step) if jax.default_backend() == "cpu" else step
+
+    def restart(self, rows: Any) -> Observation:
+        """Restart the worlds all of whose agents are among these rows, and return what is observed then."""
+        self._state, observation = self._restart(self.state, jnp.asarray(rows))
+        return observation
+
+    def take_statistics(self) -> dict[str, Array]:
+        """Means over the episodes that ended since the last call, on the device; NaN if none did."""
+        stats = self.state.stats
+        self._state = replace(self.state, stats=jax.tree.map(jnp.zeros_like, stats))
+        return stats.means()
+
+    @property
+    def episode_steps(self) -> Int[Array, "n"]:
+        """Steps since the start of each agent's episode, by the clock that truncates it."""
+        steps = self.state.states.step
+        return self._as_rows(steps) if steps.ndim == 1 + (self.agents > 1) else jnp.repeat(steps, self.agents)
+
+    @episode_steps.setter
+    def episode_steps(self, steps: Any) -> None:
+        own = self.state.states.step
+        rows = jnp.asarray(steps, own.dtype).reshape(self.worlds, self.agents)
+        value = rows if own.ndim == 2 else rows[:, 0]
+        self._state = replace(self.state, states=replace(self.state.states, step=value))
+
+    # The programs
+
+    def _as_rows(self, tree: Any) -> Any:
+        """Leaves with the axes of worlds and agents as one."""
+        if self.agents == 1:
+            return tree
+        return jax.tree.map(lambda x: x.reshape(self.rows, *x.shape[2:]), tree)
+
+    def _as_actions(self, action: Array) -> Array:
+        """Actions within their space, by world and agent."""
+        low, high = self.spec.action.bounds
+        kind = jnp.float32 if isinstance(self.spec.action, Box) else jnp.int32
+        action = jnp.clip(action.astype(kind), low, high)
+        return action if self.agents == 1 else action.reshape(self.worlds, self.agents, *action.shape[1:])
+
+    def _render(self, states: Any) -> PackedImage | None:
+        if self.spec.image_shape is None or not isinstance(self.task, CameraTask):
+            return None
+        return jax.vmap(self.task.image)(states)
+
+    def _observe(self, states: Any, image: PackedImage | None, age: Int[Array, ""]) -> Observation:
+        features = jax.vmap(self.task.observe)(states)
+        if self._holds_images:
+            features = with_image_age(features, states, age, self.spec.image_interval)
+        told = None
+        if isinstance(self.task, PrivilegedTask) and self.spec.privileged_size:
+            told = self._as_rows(jax.vmap(self.task.privileged_observation)(states))
+        return Observation(self._as_rows(features), self._unpacked(image), told)
+
+    def _unpacked(self, image: PackedImage | None) -> UInt8[Array, "n h w c"] | None:
+        """Bytes of an image, with channels last."""
+        if image is None or self.spec.image_shape is None:
+            return None
+        rows = self._as_rows(image)
+        return jnp.stack([(rows >> (8 * c)).astype(jnp.uint8) for c in range(self.spec.image_shape[2])], -1)
+
+    def _draw_all(self, states: Any) -> Restart[Any]:
+        return jax.vmap(partial(draw_restart, self.task))(states)
+
+    def _draw_restarts(self, state: VectorState) -> VectorState:
+        return replace(state, restarts=self._draw_all(state.states))
+
+    def _reset_all(self, seed: Array) -> tuple[VectorState, Observation]:
+        states, _ = init_worlds(self.task, seed, jnp.arange(self.worlds))
+        states, age = jax.tree.map(jnp.asarray, states), jnp.int32(0)
+        image, zeros = self._render(states), jnp.zeros(self.rows)
+        stats = init_stats(self.task, states)
+        state = VectorState(states, self._draw_all(states), image, age, zeros, zeros.astype(jnp.int32), stats)
+        return state, self._observe(states, image, age)
+
+    def _restart_rows(self, state: VectorState, rows: Bool[Array, "n"]) -> tuple[VectorState, Observation]:
+        chosen = jnp.all(rows.reshape(self.worlds, self.agents), axis=1)
+        fresh = self._draw_all(state.states).state
+        states = jax.vmap(select)(chosen, fresh, state.states)
+        image = self._render(states)
+        again = jnp.repeat(chosen, self.agents)
+        state = replace(
+            state,
+            states=states,
+            image=image,
+            age=jnp.int32(0),
+            returns=jnp.where(again, 0.0, state.returns),
+            lengths=jnp.where(again, 0, state.lengths),
+        )
+        return state, self._observe(states, image, state.age)
+
+    def _move(self, state: VectorState, action: Array) -> tuple[Any, Any, Restart[Any]]:
+        """The states after the step as they truly are, those to go on with, and the restarts that are left."""
+        task, before, restarts = self.task, state.states, state.restarts
+        if self.autoreset == "next_step":
+            after, stale = advance_worlds(task, before, action, restarts, restarts.stale)
+            return after, after, replace(restarts, stale=stale)
+        moved = jax.vmap(partial(step_agents, task))(before, action)
+        if self.autoreset == "never":
+            # What has ended stays as it ended, so that its metrics are those of its end.
+            held = moved if self.agents == 1 else jax.vmap(freeze_ended)(before, moved)
+            over = before.ended if self.agents == 1 else jnp.all(before.ended, axis=1)
+            still = replace(before, reward=jnp.zeros_like(before.reward))
+            after = jax.vmap(select)(over, still, held)
+            return after, after, restarts
+        after = jax.vmap(partial(restart_ended, task))(moved, moved.ended, restarts)
+        stale = None if restarts.stale is None else restarts.stale | jnp.all(moved.ended, axis=1)
+        return moved, after, replace(restarts, stale=stale)
+
+    def _images(self, state: VectorState, moved: Any, after: Any) -> tuple[Any, Any, Int[Array, ""]]:
+        """The image before restarts, the one to go on with, and its age: rendered only on steps that need it."""
+        age = (state.age + 1) % self.spec.image_interval
+        if state.image is None:
+            return None, None, age
+        last = jax.lax.cond(age == 0, lambda: self._render(moved), lambda: state.image)
+        if self.autoreset != "same_step":
+            return last, last, age
+        again = (age == 0) & jnp.any(moved.ended)
+        return last, jax.lax.cond(again, lambda: self._render(after), lambda: last), age
+
+    def _step_all(self, state: VectorState, action: Array) -> tuple[VectorState, VectorStep]:
+        before = state.states
+        moved, after, restarts = self._move(state, self._as_actions(action))
+        last_image, image, age = self._images(state, moved, after)
+        valid = self._as_rows(~before.ended)
+        ended = self._as_rows(moved.ended)
+        reward = self._as_rows(moved.reward)
+        returns = jnp.where(valid, state.returns + reward, 0.0)
+        lengths = jnp.where(valid, state.lengths + 1, 0)
+        metrics = jax.vmap(self.task.episode_metrics)(moved)
+        step = VectorStep(
+            observation=self._observe(after, image, age),
+            final=self._observe(moved, last_image, age) if self.autoreset == "same_step" else None,
+            reward=reward,
+            terminated=self._as_rows(moved.terminated),
+            truncated=self._as_rows(moved.truncated),
+            valid=valid,
+            over=ended & valid,
+            episode_return=returns,
+            episode_length=lengths,
+            metrics={name: self._as_rows(value) for name, value in metrics.items()},
+        )
+        state = VectorState(
+            states=after,
+            restarts=restarts,
+            image=image,
+            age=age,
+            returns=jnp.where(ended, 0.0, returns),
+            lengths=jnp.where(ended, 0, lengths),
+            stats=count_episodes(self.task, state.stats, before, moved),
+        )
+        return state, step
+
+
+def check_seed(seed: int) -> int:
+    """A seed that a stream of random numbers can begin with."""
+    if not 0 <= seed < MAX_SEED:
+        raise ValueError(f"a seed lies between 0 and {MAX_SEED - 1}")
+    return int(seed)
+
+
+def episode_info(step: VectorStep, row: int) -> Mapping[str, float]:
+    """The statistics of the episode that ended in this row, on the host."""
+    own = {name: float(np.asarray(value)[row]) for name, value in step.metrics.items()}
+    return {"r": float(step.episode_return[row]), "l": int(step.episode_length[row])} | own
