@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from ladder import Ladder
+
 from slipstream.adapters.tasks import find_task
 from slipstream.adapters.vector import Worlds
 from slipstream.core.rng import Rng

@@ -35,3 +35,11 @@ def _named(name: str) -> AnyTask:
 def configure(task: AnyTask) -> None:
     """Set up JAX for one device, before anything is compiled."""
     device.configure(1, task.spec.image_shape is not None, task.wide_vectors)
+
+
+def episode_limit(task: AnyTask) -> int:
+    """Steps after which an episode is cut off, as far as the task says so in its settings."""
+    if hasattr(task, "max_steps"):
+        return int(getattr(task, "max_steps"))  # noqa: B009
+    seconds = getattr(task, "train_time_limit", 0.0) or getattr(task, "time_limit", 0.0)
+    return max(1, round(float(seconds) / task.spec.control_dt)) if seconds else 1000

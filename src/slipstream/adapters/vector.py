@@ -1,13 +1,11 @@
 """Many worlds stepped by one compiled program: the core that every adapter wraps."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from ..core.errors import require_choice
@@ -100,7 +98,7 @@ class Worlds:
         self.rows = worlds * self.agents
         """Rows of everything that goes in and out."""
         self.features = self.spec.observation + (2 if self._holds_images else 0)
-        """Numbers that are observed; where an image stays for several steps, with its age and whether it is outdated."""
+        """Numbers that are observed; with an image that stays for several steps also its age and whether it is outdated."""
         self.seed = check_seed(seed)
         # Drawing starts costs more than a step, so that many worlds share a draw for some steps.
         self._window = min(RESTART_WINDOW, worlds)
@@ -246,15 +244,17 @@ class Worlds:
             return after, after, replace(restarts, stale=stale)
         moved = jax.vmap(partial(step_agents, task))(before, action)
         if self.autoreset == "never":
-            # What has ended stays as it ended, so that its metrics are those of its end.
-            held = moved if self.agents == 1 else jax.vmap(freeze_ended)(before, moved)
-            over = before.ended if self.agents == 1 else jnp.all(before.ended, axis=1)
-            still = replace(before, reward=jnp.zeros_like(before.reward))
-            after = jax.vmap(select)(over, still, held)
+            after = self._masked(before, moved)
             return after, after, restarts
         after = jax.vmap(partial(restart_ended, task))(moved, moved.ended, restarts)
         stale = None if restarts.stale is None else restarts.stale | jnp.all(moved.ended, axis=1)
         return moved, after, replace(restarts, stale=stale)
+
+    def _masked(self, before: Any, after: Any) -> Any:
+        """The states after a step, where what had ended stays as it ended: its metrics are those of its end."""
+        held = after if self.agents == 1 else jax.vmap(freeze_ended)(before, after)
+        over = before.ended if self.agents == 1 else jnp.all(before.ended, axis=1)
+        return jax.vmap(select)(over, replace(before, reward=jnp.zeros_like(before.reward)), held)
 
     def _images(self, state: VectorState, moved: Any, after: Any) -> tuple[Any, Any, Int[Array, ""]]:
         """The image before restarts, the one to go on with, and its age: rendered only on steps that need it."""
@@ -268,8 +268,14 @@ class Worlds:
         return last, jax.lax.cond(again, lambda: self._render(after), lambda: last), age
 
     def _step_all(self, state: VectorState, action: Array) -> tuple[VectorState, VectorStep]:
-        before = state.states
         moved, after, restarts = self._move(state, self._as_actions(action))
+        return self._conclude(state, moved, after, restarts, after)
+
+    def _conclude(
+        self, state: VectorState, moved: Any, after: Any, restarts: Restart[Any], observed: Any
+    ) -> tuple[VectorState, VectorStep]:
+        """What the step returns: `moved` is where it led, `after` where to go on, `observed` what is seen of that."""
+        before = state.states
         last_image, image, age = self._images(state, moved, after)
         valid = self._as_rows(~before.ended)
         ended = self._as_rows(moved.ended)
@@ -278,7 +284,7 @@ class Worlds:
         lengths = jnp.where(valid, state.lengths + 1, 0)
         metrics = jax.vmap(self.task.episode_metrics)(moved)
         step = VectorStep(
-            observation=self._observe(after, image, age),
+            observation=self._observe(observed, image, age),
             final=self._observe(moved, last_image, age) if self.autoreset == "same_step" else None,
             reward=reward,
             terminated=self._as_rows(moved.terminated),
@@ -306,9 +312,3 @@ def check_seed(seed: int) -> int:
     if not 0 <= seed < MAX_SEED:
         raise ValueError(f"a seed lies between 0 and {MAX_SEED - 1}")
     return int(seed)
-
-
-def episode_info(step: VectorStep, row: int) -> Mapping[str, float]:
-    """The statistics of the episode that ended in this row, on the host."""
-    own = {name: float(np.asarray(value)[row]) for name, value in step.metrics.items()}
-    return {"r": float(step.episode_return[row]), "l": int(step.episode_length[row])} | own
