@@ -45,7 +45,7 @@ def test_observations_are_shared_and_rewards_are_not():
     seen = []
     step = env.worlds.step
     env.worlds.step = lambda action: seen.append(step(action)) or seen[-1]
-    groups, reward, dones, _ = env.step(torch.zeros((64, 1)))
+    groups, reward, *_ = env.step(torch.zeros((64, 1)))
     assert groups["policy"].data_ptr() == seen[0].observation.features.unsafe_buffer_pointer()
     assert reward.data_ptr() != seen[0].reward.unsafe_buffer_pointer()
 

@@ -98,7 +98,7 @@ class Worlds:
         self.rows = worlds * self.agents
         """Rows of everything that goes in and out."""
         self.features = self.spec.observation + (2 if self._holds_images else 0)
-        """Numbers that are observed; with an image that stays for several steps also its age and whether it is outdated."""
+        """Numbers that are observed; an image that stays for several steps adds its age and whether it is outdated."""
         self.seed = check_seed(seed)
         # Drawing starts costs more than a step, so that many worlds share a draw for some steps.
         self._window = min(RESTART_WINDOW, worlds)
@@ -156,6 +156,11 @@ class Worlds:
         stats = self.state.stats
         self._state = replace(self.state, stats=jax.tree.map(jnp.zeros_like, stats))
         return stats.means()
+
+    @property
+    def ended(self) -> Bool[Array, "n"]:
+        """Which agents have ended and not restarted yet."""
+        return self._as_rows(self.state.states.ended)
 
     @property
     def episode_steps(self) -> Int[Array, "n"]:
