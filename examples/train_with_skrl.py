@@ -1,6 +1,6 @@
 """Train recovery to hover by skrl's PPO with torch, and score the policy on worlds it has not seen.
 
-python examples/train_with_skrl.py runs/hover-skrl 24000
+python examples/train_with_skrl.py hover-skrl.pt 24000
 """
 
 import sys
@@ -22,6 +22,8 @@ def net(inputs: int, outputs: int) -> torch.nn.Module:
 
 
 class Policy(GaussianMixin, Model):
+    """A Gaussian whose mean is a network."""
+
     def __init__(self, env: SlipstreamWrapper) -> None:
         Model.__init__(self, observation_space=env.observation_space, action_space=env.action_space, device=env.device)
         GaussianMixin.__init__(self)
@@ -33,6 +35,8 @@ class Policy(GaussianMixin, Model):
 
 
 class Value(DeterministicMixin, Model):
+    """A network for the value."""
+
     def __init__(self, env: SlipstreamWrapper) -> None:
         Model.__init__(self, observation_space=env.observation_space, action_space=env.action_space, device=env.device)
         DeterministicMixin.__init__(self)
@@ -42,7 +46,7 @@ class Value(DeterministicMixin, Model):
         return self.net(inputs["observations"]), {}
 
 
-def main(folder: str = "runs/hover-skrl", timesteps: int = 24_000) -> float:
+def main(path: str = "hover-skrl.pt", timesteps: int = 24_000) -> float:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     env = SlipstreamWrapper("hover", worlds=64)
@@ -50,15 +54,15 @@ def main(folder: str = "runs/hover-skrl", timesteps: int = 24_000) -> float:
     cfg = {
         "rollouts": 64, "learning_epochs": 5, "mini_batches": 8, "discount_factor": 0.97, "learning_rate": 1e-3,
         "time_limit_bootstrap": True, "value_loss_scale": 0.5, "grad_norm_clip": 0.5,
-        "experiment": {"directory": folder, "write_interval": 0, "checkpoint_interval": 0},
+        "experiment": {"write_interval": 0, "checkpoint_interval": 0},
     }  # fmt: skip
     models = {"policy": Policy(env), "value": Value(env)}
     memory = RandomMemory(memory_size=64, num_envs=env.num_envs, device=env.device)
     agent = PPO(models=models, memory=memory, cfg=cfg, **spaces)
     SequentialTrainer(env=env, agents=agent, cfg={"timesteps": timesteps, "disable_progressbar": True}).train()
-    agent.save(f"{folder}.pt")
+    agent.save(path)
     found = score("hover", lambda observed: from_torch(models["policy"].net(to_torch(observed.features))))
-    print(f"{100 * found['success']:.1f} % hover; the agent is {folder}.pt")
+    print(f"{100 * found['success']:.1f} % hover; the agent is {path}")
     return found["success"]
 
 

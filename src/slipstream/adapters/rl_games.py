@@ -57,7 +57,7 @@ class SlipstreamVecEnv(IVecEnv):
         self._log = EpisodeLog(self.worlds)
         self._seed: int | None = seed
 
-    def get_env_info(self) -> dict[str, Any]:
+    def get_env_info(self) -> Any:
         spec, features = self.task.spec, self.worlds.features
         info: dict[str, Any] = {
             "action_space": tuple_space(spec.action.choices)
@@ -69,10 +69,6 @@ class SlipstreamVecEnv(IVecEnv):
         }
         critic = critic_space(spec, features)
         return info if critic is None else info | {"state_space": critic}
-
-    def get_number_of_agents(self) -> int:
-        """Agents are actors of their own."""
-        return 1
 
     def seed(self, seed: int) -> None:
         """Of the next reset."""

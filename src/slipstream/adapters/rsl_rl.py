@@ -58,12 +58,12 @@ class SlipstreamVecEnv(VecEnv):
         return {"class_name": f"{__name__}:MultiCategorical", "choices": list(action.components)}
 
     @property
-    def episode_length_buf(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def episode_length_buf(self) -> Any:
         """Steps of each agent's episode; what is assigned becomes the clock that truncates it."""
         return to_torch(self.worlds.episode_steps).long()
 
     @episode_length_buf.setter
-    def episode_length_buf(self, steps: Any) -> None:
+    def episode_length_buf(self, steps: Any) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self.worlds.episode_steps = from_torch(steps)
 
     def reset(self) -> tuple[Any, dict[str, Any]]:

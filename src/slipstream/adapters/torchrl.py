@@ -13,15 +13,18 @@ import numpy as np
 
 from ..core.spaces import Box, Discrete
 from .arrays import from_torch, own_tensor, to_torch, torch_device
-from .libraries import needed
+from .libraries import load, needed
 from .tasks import TaskLike, find_task
 from .vector import MAX_SEED, Observation, Worlds
 
 with needed("this adapter"):
     import torch
     from tensordict import TensorDict, TensorDictBase
-    from torchrl.data import Binary, Bounded, Categorical, Composite, MultiCategorical, Unbounded
     from torchrl.envs import EnvBase
+
+specs = load("torchrl.data", "this adapter")
+
+FLAGS = ("done", "terminated", "truncated")
 
 
 class SlipstreamEnv(EnvBase):
@@ -46,30 +49,30 @@ class SlipstreamEnv(EnvBase):
         super().__init__(device=torch.device(torch_device()), batch_size=torch.Size([rows]))
         self.observation_spec = self._observation_spec()
         self.action_spec = self._action_spec()
-        self.reward_spec = Unbounded((rows, 1), device=self.device)
-        flags = {name: Binary(1, (rows, 1), dtype=torch.bool) for name in ("done", "terminated", "truncated")}
-        self.full_done_spec = Composite(**flags, shape=(rows,), device=self.device)
+        self.reward_spec = specs.Unbounded((rows, 1), device=self.device)
+        flags = {name: specs.Binary(1, (rows, 1), dtype=torch.bool) for name in FLAGS}
+        self.full_done_spec = specs.Composite(**flags, shape=(rows,), device=self.device)
         self._next_seed: int | None = seed
         self._pending: Observation | None = None
 
     def _observation_spec(self) -> Any:
         spec, rows = self.task.spec, self.worlds.rows
-        keys: dict[str, Any] = {"observation": Unbounded((rows, self.worlds.features))}
+        keys: dict[str, Any] = {"observation": specs.Unbounded((rows, self.worlds.features))}
         if spec.image_shape is not None:
-            keys["pixels"] = Bounded(0, 255, (rows, *spec.image_shape), dtype=torch.uint8)
+            keys["pixels"] = specs.Bounded(0, 255, (rows, *spec.image_shape), dtype=torch.uint8)
         if spec.privileged_size:
-            keys["privileged"] = Unbounded((rows, spec.privileged_size))
+            keys["privileged"] = specs.Unbounded((rows, spec.privileged_size))
         if spec.agents > 1:
-            keys["alive"] = Binary(1, (rows, 1), dtype=torch.bool)
-        return Composite(**keys, shape=(rows,), device=self.device)
+            keys["alive"] = specs.Binary(1, (rows, 1), dtype=torch.bool)
+        return specs.Composite(**keys, shape=(rows,), device=self.device)
 
     def _action_spec(self) -> Any:
         action, rows = self.task.spec.action, self.worlds.rows
         if isinstance(action, Box):
-            return Bounded(-1.0, 1.0, (rows, action.size), device=self.device)
+            return specs.Bounded(-1.0, 1.0, (rows, action.size), device=self.device)
         if isinstance(action, Discrete):
-            return Categorical(action.choices, shape=(rows,), device=self.device)
-        return MultiCategorical(list(action.choices), shape=(rows, action.size), device=self.device)
+            return specs.Categorical(action.choices, shape=(rows,), device=self.device)
+        return specs.MultiCategorical(list(action.choices), shape=(rows, action.size), device=self.device)
 
     def _set_seed(self, seed: int | None) -> None:
         self._next_seed = None if seed is None else seed % MAX_SEED
@@ -98,13 +101,13 @@ class SlipstreamEnv(EnvBase):
         self._pending = observation
         waiting = to_torch(self.worlds.ended)
         row = self._observed(observation, ~waiting)
-        row |= {name: torch.zeros((self.worlds.rows, 1), dtype=torch.bool) for name in self.full_done_spec.keys()}
+        row |= {name: torch.zeros((self.worlds.rows, 1), dtype=torch.bool) for name in FLAGS}
         return TensorDict(row, batch_size=self.batch_size, device=self.device)
 
     def _restarted(self, asked: np.ndarray, tensordict: Any) -> Observation:
         """What has ended has restarted already; what is under way restarts only because it was asked for."""
         assert self._pending is not None
-        done = np.asarray(tensordict["done"].cpu()).reshape(-1) if "done" in tensordict.keys() else asked
+        done = np.asarray(tensordict["done"].cpu()).reshape(-1) if "done" in tensordict else asked
         if not (asked & ~done).any():
             return self._pending
         return self.worlds.restart(jnp.asarray(asked & ~done))
