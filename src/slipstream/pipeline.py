@@ -9,13 +9,17 @@ sl.report(run)
 """
 
 import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .comparison import page as libraries_page
+from .comparison.trials import Trial
+from .comparison.work import Work
 from .core import device
 from .core.errors import suggest
 from .core.task import Task
@@ -329,6 +333,31 @@ def compare(
     with CountingBar("films") as bar:
         path = comparison.write(folder, name, runs, watch=bar.update)
     return path, comparison.rows_of(runs)
+
+
+def compare_libraries(
+    folder: Path, work: Work, libraries: Sequence[str], seeds: int, ours: str, watch: Callable[[str], None]
+) -> dict[str, Any]:
+    """Train one preset by several libraries, one after the other on one core, and write a page about them.
+
+    What is done is kept and not repeated. With `ours` Slipstream trains by that preset instead of doing the same work.
+    """
+    runs: dict[str, list[Trial]] = {library: [] for library in libraries}
+    for seed in range(seeds):
+        for library in libraries:
+            own = {"preset": ours, "own_preset": True} if ours and library == "slipstream" else {}
+            trial = Trial(folder / library / f"seed-{seed}", library, replace(work, seed=seed, **own))
+            runs[library].append(trial)
+            if not trial.done:
+                watch(f"{trial.name} begins")
+                trial.run(lambda text, seconds: watch(f"{text}, {seconds:.0f} s"), last_core())
+    command = f"slipstream compare {work.preset} --with {','.join(libraries)}"
+    return libraries_page.write(folder, work.preset, registry.presets()[work.preset].task, runs, command)
+
+
+def last_core() -> int | None:
+    """The core on which libraries train, where a process can be kept to one."""
+    return max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def complete_all(runs: list[Run], worlds: int, jobs: int) -> bool:

@@ -108,6 +108,11 @@ class CountingBar(Live):
         if self.live:
             self.progress.update(self.task, completed=done, total=total, message=f"{done} of {total}")
 
+    def say(self, text: str) -> None:
+        """What is under way, where nothing counts."""
+        if self.live:
+            self.progress.update(self.task, message=text)
+
     def update_part(self, part: str, done: int, total: int) -> None:
         """The same for work in several parts."""
         if self.live:

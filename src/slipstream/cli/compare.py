@@ -6,11 +6,19 @@ from typing import Any
 
 import tyro
 
-from ..core.errors import suggest
+from ..comparison.work import LIBRARIES, Work
+from ..core.errors import require_choice, suggest
 from ..experiment import registry
 from ..experiment.experiment import Experiment
-from ..pipeline import compare, find_experiment, with_learner
+from ..pipeline import compare, compare_libraries, find_experiment, with_learner
+from ..progress import CountingBar
 from .options import emit, parse, say
+
+BATCH = (
+    "worlds", "rollout_length", "epochs", "minibatches", "learning_rate", "adaptive_learning_rate", "discount",
+    "entropy_coef", "max_grad_norm",
+)  # fmt: skip
+"""Settings of the work that can be given."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +41,26 @@ class CompareOptions:
     """training steps, instead of each preset's"""
     jobs: int = 0
     """trainings at once, each with a core of its own; 0 is one for every core, and one at a time elsewhere"""
+    libraries: tyro.conf.arg(name="with") = ""  # pyright: ignore[reportInvalidTypeForm]
+    """libraries whose PPO trains the same preset instead, such as slipstream,sb3,sbx,skrl,rsl_rl,rl_games,torchrl"""
+    seconds: float = 60.0
+    """with libraries: seconds of each training, CPU time on a CPU"""
+    looks: int = 8
+    """with libraries: how often policies are scored along the way"""
+    skill: str = "success=0.9"
+    """with libraries: a training ends once the policy has this, such as success=0.9,lap_time<6.5; empty trains on"""
+    batch: str = ""
+    """with libraries: other settings of the work, such as worlds=1024,epochs=4,minibatches=4"""
+    ours: str = ""
+    """with libraries: the preset by which Slipstream trains, if that is not to do the same work"""
     json: bool = False
     """print one JSON object and nothing else on standard output"""
 
 
 def run(words: list[str]) -> int:
     options = parse(CompareOptions, words, "compare")
+    if options.libraries:
+        return run_libraries(options)
     if options.seeds < 1 or options.worlds < 1 or min(options.steps, options.jobs) < 0:
         raise ValueError("--seeds and --worlds must be at least 1, --steps and --jobs not negative")
     agents, name = find_agents(options)
@@ -55,6 +77,55 @@ def run(words: list[str]) -> int:
     page, rows = done
     emit({"page": str(page), "rows": rows}, options.json, lambda: format_rows(rows, page))
     return 0
+
+
+def run_libraries(options: CompareOptions) -> int:
+    """Train one preset by several libraries and write a page about them."""
+    asked = _listed(options.libraries)
+    for library in asked:
+        require_choice("library", library, LIBRARIES)
+    presets = registry.presets()
+    for name in [options.name, *([options.ours] if options.ours else [])]:
+        if name not in presets:
+            raise ValueError(f"there is no preset '{name}'{suggest(name, presets)}")
+    if options.seconds <= 0.0 or options.looks < 0 or options.seeds < 1:
+        raise ValueError("--seconds must be positive, --seeds at least 1 and --looks not negative")
+    work = Work.of(options.name, presets[options.name], seconds=options.seconds, looks=options.looks)
+    work = replace(work, skill=read_skill(options.skill), samples=options.steps, **read_batch(options.batch))
+    folder = options.folder or Path("runs") / f"libraries-{options.name}"
+    with CountingBar("trials") as bar:
+        found = compare_libraries(folder, work, asked, options.seeds, options.ours, bar.say)
+    page = folder / "libraries.html"
+    emit(found | {"page": str(page)}, options.json, lambda: f"{found['answer']}\nPage: {page.resolve()}")
+    return 1 if any("failure" in one for one in found["libraries"].values()) else 0
+
+
+def read_skill(text: str) -> tuple[tuple[str, float], ...]:
+    """`success=0.9,lap_time<6.5` as metrics and bounds; upper bounds are negative."""
+    found = []
+    for part in _listed(text):
+        name, mark, bound = part.partition("<") if "<" in part else part.partition("=")
+        try:
+            value = float(bound)
+        except ValueError:
+            raise ValueError(f"--skill is a list such as success=0.9,lap_time<6.5, not '{text}'") from None
+        found.append((name.strip(), -value if mark == "<" else value))
+    return tuple(found)
+
+
+def read_batch(text: str) -> dict[str, Any]:
+    """`worlds=1024,epochs=4` as settings of the work."""
+    kinds = {name: type(getattr(Work(), name)) for name in BATCH}
+    found: dict[str, Any] = {}
+    for part in _listed(text):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name not in kinds:
+            raise ValueError(f"'{name}' is not a setting of the work{suggest(name, kinds)}")
+        try:
+            found[name] = value in ("true", "1") if kinds[name] is bool else kinds[name](value)
+        except ValueError:
+            raise ValueError(f"{name} is a number, not '{value}'") from None
+    return found
 
 
 def find_agents(options: CompareOptions) -> tuple[dict[str, Experiment[Any, Any]], str]:

@@ -1,0 +1,101 @@
+"""What every library is given to do: the same task, network, rollout and passes, as far as it can."""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from ..experiment.experiment import Experiment
+from ..learn.ppo import Ppo
+from ..learn.shac import Shac
+
+LIBRARIES = ("slipstream", "sb3", "sbx", "skrl", "rsl_rl", "rl_games", "torchrl")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A PPO training. Settings that a library does not have stay as the library sets them."""
+
+    preset: str = ""
+    worlds: int = 1024
+    rollout_length: int = 32
+    epochs: int = 4
+    minibatches: int = 4
+    learning_rate: float = 1e-3
+    adaptive_learning_rate: bool = False
+    """follow the divergence of an update instead of a constant learning rate, where the library can"""
+    target_kl: float = 0.02
+    discount: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    entropy_coef: float = 0.0
+    value_coef: float = 0.5
+    max_grad_norm: float = 1.0
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    init_std: float = 0.6
+    normalize_observations: bool = True
+    seed: int = 0
+    # How long, and what is looked at.
+    seconds: float = 60.0
+    """seconds of training with compiling and without scoring: of CPU time on a CPU, elsewhere of wall time"""
+    samples: int = 0
+    """samples of training; 0 is as many as come within the time"""
+    looks: int = 0
+    """how often the policy is scored along the way, after equal times; it is scored at the end in any case"""
+    skill: tuple[tuple[str, float], ...] = ()
+    """metrics and bounds: a training stops once all hold; a negative bound is an upper one of its size"""
+    own_preset: bool = False
+    """ours trains as the preset says instead of doing the same work"""
+
+    @classmethod
+    def of(cls, name: str, experiment: Experiment[Any, Any], **changes: Any) -> Self:
+        """The work of a preset that is trained by PPO."""
+        learner = experiment.learner
+        if not isinstance(learner, Ppo):
+            hint = f"{name}-ppo" if isinstance(learner, Shac) else "one whose learner is ppo"
+            raise ValueError(f"other libraries' PPO needs the settings of a preset by PPO: choose {hint}, not {name}")
+        work = cls(
+            preset=name,
+            worlds=learner.worlds,
+            rollout_length=learner.rollout_length,
+            epochs=learner.epochs,
+            minibatches=learner.minibatches,
+            learning_rate=learner.learning_rate,
+            adaptive_learning_rate=learner.learning_rate_schedule == "adaptive",
+            target_kl=learner.target_kl,
+            discount=learner.discount,
+            gae_lambda=learner.gae_lambda,
+            clip=learner.clip,
+            entropy_coef=learner.entropy_coef,
+            value_coef=learner.value_coef,
+            max_grad_norm=learner.max_grad_norm,
+            hidden_sizes=learner.hidden_sizes,
+            init_std=learner.init_std,
+            normalize_observations=learner.normalize_observations,
+        )
+        return replace(work, **changes)
+
+    @property
+    def log_std(self) -> float:
+        return math.log(self.init_std)
+
+    def batch(self, rows: int) -> int:
+        """Samples of a minibatch, of that many environments."""
+        return rows * self.rollout_length // self.minibatches
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        skill = tuple((str(name), float(bound)) for name, bound in data["skill"])
+        return cls(**data | {"hidden_sizes": tuple(data["hidden_sizes"]), "skill": skill})
+
+    def reached(self, metrics: dict[str, float]) -> bool:
+        """Whether the skill is there."""
+        if not self.skill:
+            return False
+        good = [
+            metrics.get(name, math.nan) >= bound if bound >= 0.0 else metrics.get(name, math.nan) <= -bound
+            for name, bound in self.skill
+        ]
+        return all(good)
