@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -41,7 +41,7 @@ class CompareOptions:
     """training steps, instead of each preset's"""
     jobs: int = 0
     """trainings at once, each with a core of its own; 0 is one for every core, and one at a time elsewhere"""
-    libraries: tyro.conf.arg(name="with") = ""  # pyright: ignore[reportInvalidTypeForm]
+    libraries: Annotated[str, tyro.conf.arg(name="with")] = ""
     """libraries whose PPO trains the same preset instead, such as slipstream,sb3,sbx,skrl,rsl_rl,rl_games,torchrl"""
     seconds: float = 60.0
     """with libraries: seconds of each training, CPU time on a CPU"""
