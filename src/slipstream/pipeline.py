@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .adapters.foreign import foreign_pilot, load_policy
 from .core import device
 from .core.errors import suggest
 from .core.task import Task
@@ -25,6 +26,7 @@ from .evaluation.fit import Fit, fit_experiment
 from .evaluation.fit import write as write_fit
 from .experiment import registry
 from .experiment.experiment import Experiment
+from .learn.foreign import ForeignPolicy
 from .plants.plant import PlantError
 from .plants.registry import PLANTS
 from .plants.settings import PlantSettings
@@ -48,14 +50,19 @@ AnyExperiment = Experiment[Any, Any]
 def find_experiment(name: str) -> tuple[AnyExperiment, str]:
     """The experiment that a name stands for, and a short name for its run.
 
-    The name is a preset, the file of a preset that `slipstream fit` wrote, or a task as FILE.py:Task or
-    package.module:Task, which is trained by PPO unless told otherwise.
+    The name is a preset, the file of a preset that `slipstream fit` wrote, an environment of another library such as
+    brax:ant, or a task as FILE.py:Task or package.module:Task; those are trained by PPO unless told otherwise.
     """
     known = registry.presets()
     if name in known:
         return known[name], name
     if name.endswith(".json"):
         return read_experiment(Path(name)), Path(name).stem
+    library, _, environment = name.partition(":")
+    if environment and library in registry.libraries():
+        experiment = registry.libraries()[library](environment)
+        _ = experiment.task.spec  # a name that the library does not have is refused here
+        return experiment, f"{library}-{environment}".lower()
     if ":" in name:
         task = registry.find_task(name)
         return registry.default_experiment(task()), name.rpartition(":")[2].lower()
@@ -207,6 +214,43 @@ def evaluate(
             opened, plant, worlds, seed, checkpoint,
             watch=bar.update, settings=settings, task=task, baselines=baselines,
         )  # fmt: skip
+
+
+def evaluate_policy(
+    policy: str,
+    what: str | AnyExperiment,
+    plant: str = "fast",
+    *,
+    run: Path | None = None,
+    task: Task[Any] | None = None,
+    activation: str = "",
+    trust: bool = False,
+    worlds: int | None = None,
+    seed: int | None = None,
+    baselines: bool = True,
+    settings: PlantSettings = PlantSettings(),
+) -> dict[str, Any]:
+    """Score a policy that another library trained (`LIBRARY:FILE`) on the task of a preset, in a run of its own.
+
+    Code in a file only runs with `trust`. The run is filmed and reported like any other.
+    """
+    experiment, name = find_experiment(what) if isinstance(what, str) else (what, type(what.task).__name__.lower())
+    experiment = replace(experiment, task=(task or experiment.task).with_files())
+    require_plant(plant)
+    configure(experiment, 1)
+    source, act = load_policy(policy, experiment.task, activation, trust)
+    learner = ForeignPolicy(source.library, str(source.file), source.sha256)
+    flown = Experiment(experiment.task, learner, steps=1, average=0.0)
+    folder = Path("runs") / f"{name}-{source.library}" if run is None else run
+    opened = Run.open(folder) if (folder / "experiment.json").exists() else Run.create(folder, flown)
+    if opened.experiment != flown:
+        raise ValueError(f"{folder} holds another policy or task; choose another --run folder")
+    pilot = foreign_pilot(PLANTS[plant](settings).adapt(experiment.task), act)
+    with CountingBar(f"{plant} plant", worlds or 1) as bar:
+        summary = score.evaluate(
+            opened, plant, worlds, seed, watch=bar.update, settings=settings, baselines=baselines, pilots=[pilot]
+        )
+    return {"run": str(folder)} | summary
 
 
 def require_plant(plant: str) -> None:
