@@ -352,13 +352,41 @@ def fit(
 # Several runs
 
 
+@dataclass(frozen=True)
+class ForeignPolicies:
+    """Policies of other libraries that are compared with ours."""
+
+    files: tuple[str, ...] = ()
+    activation: str = ""
+    trust: bool = False
+
+    def score(self, folder: Path, experiment: AnyExperiment, worlds: int) -> dict[str, list[Run]]:
+        """Each on the worlds of a comparison, in FOLDER/LIBRARY-FILE/seed-0."""
+        runs = {}
+        for policy in self.files:
+            name = f"{policy.partition(':')[0]}-{Path(policy).stem}"
+            evaluate_policy(
+                policy, experiment, run=folder / name / "seed-0", activation=self.activation, trust=self.trust,
+                worlds=worlds, seed=score.EVALUATION_SEED_OFFSET, baselines=False,
+            )  # fmt: skip
+            runs[name] = [Run.open(folder / name / "seed-0")]
+        return runs
+
+
 def compare(
-    folder: Path, name: str, planned: Mapping[Path, AnyExperiment], worlds: int = 500, jobs: int = 0
+    folder: Path,
+    name: str,
+    planned: Mapping[Path, AnyExperiment],
+    worlds: int = 500,
+    jobs: int = 0,
+    foreign: ForeignPolicies = ForeignPolicies(),
 ) -> tuple[Path, list[dict[str, Any]]] | None:
     """Train and score experiments on the same worlds and write one page about them; None if one did not finish.
 
     What is done is kept and not repeated. The folders of `planned` are FOLDER/NAME/seed-N.
     """
+    for policy in foreign.files:  # refused before anything is trained
+        load_policy(policy, next(iter(planned.values())).task, foreign.activation, foreign.trust)
     begun = {path: Run.open(path) for path in planned if (path / "experiment.json").exists()}
     for path, experiment in planned.items():
         if path in begun and begun[path].experiment != experiment:
@@ -370,6 +398,7 @@ def compare(
         runs.setdefault(path.parent.name, []).append(begun.get(path) or Run.create(path, experiment))
     if not complete_all([run for some in runs.values() for run in some], worlds, jobs):
         return None
+    runs |= foreign.score(folder, next(iter(planned.values())), worlds)
     with CountingBar("films") as bar:
         path = comparison.write(folder, name, runs, watch=bar.update)
     return path, comparison.rows_of(runs)

@@ -15,7 +15,7 @@ from slipstream.pipeline import find_experiment
 from slipstream.tasks.brax.task import Brax
 from slipstream.tasks.playground.task import Playground
 
-pytestmark = pytest.mark.filterwarnings("ignore:JAXopt:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore")  # both libraries warn of what they are built on
 needs_brax = pytest.mark.skipif(not importlib.util.find_spec("brax"), reason="pip install brax")
 needs_playground = pytest.mark.skipif(
     not importlib.util.find_spec("mujoco_playground"), reason="pip install playground"
@@ -48,7 +48,6 @@ def test_an_environment_is_named_by_its_library():
 
 
 @needs_playground
-@pytest.mark.filterwarnings("ignore")
 def test_playground_has_the_interface_of_a_task():
     """Traced only: compiling its physics takes half a minute."""
     experiment, _ = find_experiment("playground:CartpoleBalance")

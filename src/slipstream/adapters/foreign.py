@@ -23,6 +23,7 @@ from ..core.errors import require_choice, suggest
 from ..core.spaces import Box, Discrete, MultiDiscrete
 from ..core.task import AnyState, AnyTask, CameraTask
 from ..evaluation.pilot import Pilot
+from ..experiment.registry import load_file
 from ..learn.rollout import with_image_age
 from ..policy.nets import ACTIVATIONS
 from .libraries import load
@@ -127,7 +128,7 @@ def read_weights(data: bytes, source: Source) -> dict[str, Any]:
 
 def as_arrays(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Tensors by name, as NumPy arrays; what is no tensor is left out."""
-    return {name: value.float().numpy() for name, value in tensors.items() if hasattr(value, "numpy")}
+    return {name: value.detach().float().numpy() for name, value in tensors.items() if hasattr(value, "numpy")}
 
 
 def chain(weights: WEIGHTS, inputs: int, outputs: int, source: Source) -> list[Layer]:
@@ -293,8 +294,6 @@ def python_policy(source: Source, trust: bool) -> "HostPolicy":
     """A function of yours from NumPy observations (with a camera also images) to actions."""
     if not trust:
         refuse(source, "is code")
-    from ..experiment.registry import load_file
-
     function = getattr(load_file(source.file.resolve()), source.attribute, None)
     if not callable(function):
         raise ValueError(f"{source.file} has no function '{source.attribute}'")

@@ -39,6 +39,12 @@ class BraxInterface(Task[BraxState]):
     @cached_property
     def made(self) -> Any:
         """The environment. Untyped: it is of an optional dependency."""
+        # Its numbers are computed now, even if it is first asked for while a program is traced.
+        with jax.ensure_compile_time_eval():
+            return self.make()
+
+    def make(self) -> Any:
+        """The environment, as its library makes it."""
         raise NotImplementedError
 
     @cached_property
@@ -49,12 +55,13 @@ class BraxInterface(Task[BraxState]):
     @cached_property
     def control_dt(self) -> float:
         """Seconds of a step."""
-        return float(self.made.dt)
+        with jax.ensure_compile_time_eval():
+            return float(self.made.dt)
 
     @cached_property
     def observed(self) -> Any:
         """Shapes of what the environment observes."""
-        return jax.eval_shape(self.made.reset, jax.random.PRNGKey(0)).obs
+        return jax.eval_shape(self.made.reset, jax.ShapeDtypeStruct((2,), jnp.uint32)).obs
 
     @cached_property
     def spec(self) -> Spec:
@@ -141,8 +148,7 @@ class Brax(BraxInterface):
     backend: str = ""
     """physics: generalized, spring, positional or mjx; by default the environment's own"""
 
-    @cached_property
-    def made(self) -> Any:
+    def make(self) -> Any:
         try:
             from brax import envs  # pyright: ignore[reportMissingImports]
         except ImportError as error:

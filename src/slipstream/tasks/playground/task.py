@@ -35,8 +35,7 @@ class Playground(BraxInterface):
             config.impl = "jax"
         return config
 
-    @cached_property
-    def made(self) -> Any:
+    def make(self) -> Any:
         return self._registry.load(self.environment, self._config)
 
     @cached_property
