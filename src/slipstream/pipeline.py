@@ -364,7 +364,8 @@ class ForeignPolicies:
         """Each on the worlds of a comparison, in FOLDER/LIBRARY-FILE/seed-0."""
         runs = {}
         for policy in self.files:
-            name = f"{policy.partition(':')[0]}-{Path(policy).stem}"
+            library, _, file = policy.partition(":")
+            name = f"{library}-{Path(file).stem}"
             evaluate_policy(
                 policy, experiment, run=folder / name / "seed-0", activation=self.activation, trust=self.trust,
                 worlds=worlds, seed=score.EVALUATION_SEED_OFFSET, baselines=False,

@@ -3,6 +3,7 @@
 import json
 import pickle
 import zipfile
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -116,3 +117,14 @@ def test_a_policy_is_evaluated_filmed_and_reported_by_command(tmp_path, capsys, 
     assert "evaluate PRESET --policy skrl:agent.pt" in capsys.readouterr().err
     assert main(["evaluate", "hover", "--policy", "sb4:agent.pt"]) == 2
     assert "did you mean" in capsys.readouterr().err
+
+
+def test_a_policy_stands_beside_ours_in_a_comparison(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"policy": torch.nn.Sequential(torch.nn.Linear(2, 1)).state_dict()}, "agent.pt")
+    task = f"{Path(__file__).parent / 'ladder.py'}:Ladder"
+    request = ["compare", task, "--learners", "ppo", "--seeds", "1", "--steps", "40000", "--jobs", "1", "--worlds", "8"]
+    assert main([*request, "--policies", "skrl:agent.pt", "--activation", "tanh", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["name"] for row in rows} == {"ppo", "skrl-agent"}
+    assert all(np.isfinite(row["metrics"]["return_mean"]) for row in rows)
