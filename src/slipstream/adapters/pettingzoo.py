@@ -22,7 +22,8 @@ with needed("this adapter"):
     from gymnasium.utils import seeding
     from pettingzoo import ParallelEnv
 
-Row, Flags = dict[str, Any], dict[str, bool]
+Row = dict[str, Any]
+Flags = dict[str, bool]
 
 
 def parallel_env(task: TaskLike = "marine", **settings: Any) -> "SlipstreamParallelEnv":

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.task import AnyTask
 from ..evaluation.episode import Episode
-from ..reports.default import DefaultCanvas, positions
+from ..reports.default import DefaultCanvas, map_canvas, positions
 from ..reports.video import FPS, report_module
 from .vector import Worlds
 
@@ -49,7 +49,8 @@ def draw(task: AnyTask, episode: Episode) -> np.ndarray:
     """The end of an episode from above; without a position, as curves."""
     frame = math.ceil((episode.length - 1) * episode.control_dt * FPS)
     if positions(episode):
-        canvas = report_module(task).map_canvas(task, episode, "", 1.0, EDGE)
+        # Not every room draws a map of its own.
+        canvas = getattr(report_module(task), "map_canvas", map_canvas)(task, episode, "", 1.0, EDGE)
     else:
         canvas = DefaultCanvas([episode], task.description, 1.0, "")
     return np.array(canvas.draw(frame).convert("RGB"))

@@ -27,6 +27,9 @@ def _named(name: str) -> AnyTask:
     known = registry.presets()
     if name in known:
         return known[name].task
+    library, _, environment = name.partition(":")
+    if environment and library in registry.libraries():
+        return registry.libraries()[library](environment).task
     if ":" not in name:
         raise ValueError(f"there is no preset '{name}'{suggest(name, known)}")
     return registry.find_task(name)()

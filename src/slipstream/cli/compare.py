@@ -10,7 +10,7 @@ from ..comparison.work import LIBRARIES, Work
 from ..core.errors import require_choice, suggest
 from ..experiment import registry
 from ..experiment.experiment import Experiment
-from ..pipeline import compare, compare_libraries, find_experiment, with_learner
+from ..pipeline import ForeignPolicies, compare, compare_libraries, find_experiment, with_learner
 from ..progress import CountingBar
 from .options import emit, parse, say
 
@@ -31,6 +31,12 @@ class CompareOptions:
     """only these presets of a comparison, separated by commas"""
     learners: str = ""
     """learners to compare on a preset or task, such as ppo,sac; by default all that take its actions"""
+    policies: str = ""
+    """policies of other libraries to compare with, as LIBRARY:FILE separated by commas (see `slipstream evaluate`)"""
+    activation: str = ""
+    """activation of their hidden layers, where their files do not say it"""
+    trust: bool = False
+    """load their files even if that runs code that is in them"""
     folder: Path | None = None
     """where the runs and the page go; by default runs/compare-NAME"""
     seeds: int = 3
@@ -70,7 +76,8 @@ def run(words: list[str]) -> int:
         for agent, experiment in agents.items()
         for seed in range(options.seeds)
     }
-    done = compare(folder, name, planned, options.worlds, options.jobs)
+    foreign = ForeignPolicies(tuple(_listed(options.policies)), options.activation, options.trust)
+    done = compare(folder, name, planned, options.worlds, options.jobs, foreign)
     if done is None:
         say("what is done is kept; the same command goes on")
         return 1

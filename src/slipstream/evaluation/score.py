@@ -3,7 +3,7 @@
 import dataclasses
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..runs.files import json_safe, json_text, write_text
 from ..runs.run import Run, RunError
 from . import intervals
 from .episode import METRICS_FILE, save_arrays
-from .pilot import load_policies, scripted_pilot, trained_pilot
+from .pilot import Pilot, load_policies, scripted_pilot, trained_pilot
 from .runner import EvaluationResult, Watch, run_episodes, unwatched
 
 EVALUATION_SEED_OFFSET = 1_000_003
@@ -36,11 +36,12 @@ def evaluate(
     settings: PlantSettings = PlantSettings(),
     task: AnyTask | None = None,
     baselines: bool = True,
+    pilots: Sequence[Pilot] = (),
 ) -> dict[str, Any]:
     """Score a run on a plant by so many worlds, or by as many as take minutes; writes episodes and summary.json.
 
     `task` is the task of the run with other settings; its results stand beside those of the task trained on.
-    With `baselines` the task's scripts run on the same worlds.
+    With `baselines` the task's scripts run on the same worlds. `pilots` fly instead of the policies of the run.
     """
     if plant not in PLANTS:
         raise PlantError(f"the plant '{plant}' cannot be used here")
@@ -55,12 +56,12 @@ def evaluate(
         raise ValueError("at least 1 world is needed")
     if not 0 <= seed < SEEDS:
         raise ValueError(f"a seed lies between 0 and {SEEDS - 1}")
-    step, policies = load_policies(run, checkpoint)
+    step = 0
+    if not pilots:
+        step, policies = load_policies(run, checkpoint)
+        pilots = [trained_pilot(evaluated, policy) for policy in policies]
     began = time.perf_counter()
-    results = [
-        run_episodes(evaluated, trained_pilot(evaluated, policy), body, worlds, seed, keep, watch)
-        for policy in policies
-    ]
+    results = [run_episodes(evaluated, pilot, body, worlds, seed, keep, watch) for pilot in pilots]
     seconds = time.perf_counter() - began
     metrics = {name: np.concatenate([r.metrics[name] for r in results]) for name in results[0].metrics}
     summary: dict[str, Any] = {

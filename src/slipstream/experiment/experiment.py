@@ -65,7 +65,7 @@ class Experiment(Generic[TaskT, LearnerT]):
             )
         task, learner = (dict(data[name]) if isinstance(data[name], dict) else {} for name in ("task", "learner"))
         task_class = registry.find_recorded_task(task.pop("class", None))
-        learner_class = registry.find_learner(learner.pop("name", None))
+        learner_class = registry.find_recorded_learner(learner.pop("name", None))
         rest = {k: v for k, v in data.items() if k not in ("format", "task", "learner", "fitted")}
         return cls(
             task=task_class(**checked_fields(task_class, task, "task")),  # pyright: ignore[reportArgumentType]

@@ -1,8 +1,8 @@
 """Where tasks, learners and presets are found: in the rooms of this package, in installed packages, and in files.
 
-A task is named by a preset, by a file (`FILE.py:Task`) or by a module (`package.module:Task`). Code is only run if the
-user named it in this process, if it is part of Slipstream, or if it belongs to an installed package: a run that comes
-from elsewhere can name a file, and that file is not loaded for it.
+A task is named by a preset, by a library and an environment of it (`brax:ant`), by a file (`FILE.py:Task`) or by a
+module (`package.module:Task`). Code is only run if the user named it in this process, if it is part of Slipstream, or
+if it belongs to an installed package: a run that comes from elsewhere can name a file, and that file is not loaded.
 """
 
 import importlib
@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ from ..core.task import Task
 from ..learn.ac_iqn import AcIqn
 from ..learn.ddpg import Ddpg, Td3
 from ..learn.dqn import Dqn
+from ..learn.foreign import ForeignPolicy
 from ..learn.iqn import Iqn
 from ..learn.ppo import Ppo
 from ..learn.pqn import Pqn
@@ -38,6 +40,8 @@ LEARNERS: dict[str, type] = {
     "shac": Shac, "ppo": Ppo, "pqn": Pqn, "dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn, "ddpg": Ddpg, "td3": Td3,
     "sac": Sac, "ac-iqn": AcIqn,
 }  # fmt: skip
+NOT_LEARNERS: dict[str, type] = {"foreign": ForeignPolicy}
+"""What stands in the place of a learner in a run that was not trained here."""
 _named: dict[str, type[Task[Any]]] = {}
 """Tasks from files that the user has named in this process, by the path and name."""
 
@@ -112,6 +116,11 @@ def default_experiment(task: Task[Any]) -> "Experiment[Any, Any]":
     return Experiment(task, Ppo(worlds=worlds, learning_rate_schedule="adaptive", target_kl=0.02), steps=4_000_000)
 
 
+def libraries() -> "dict[str, Callable[[str], Experiment[Any, Any]]]":
+    """What makes an experiment of the name of an environment, by the library that has it: brax, gymnax, playground."""
+    return {name: room.named for name, room in rooms().items() if hasattr(room, "named")}
+
+
 def problems() -> list[str]:
     """What is wrong with entry points of installed packages."""
     return [str(thing) for thing in outside().values() if isinstance(thing, TaskNotFoundError)]
@@ -127,7 +136,7 @@ def find_task(name: str) -> type[Task[Any]]:
         raise TaskNotFoundError(f"'{name}' is no task: write FILE.py:Task or package.module:Task")
     if where.endswith(".py"):
         path = Path(where).resolve()
-        found = _task_in(_load_file(path), attribute, name)
+        found = _task_in(load_file(path), attribute, name)
         _named[f"{path}:{attribute}"] = found
         return found
     try:
@@ -168,7 +177,8 @@ def task_source(task: object) -> str:
     return next((source for source, named in _named.items() if named is kind), f"{kind.__module__}:{kind.__qualname__}")
 
 
-def _load_file(path: Path) -> ModuleType:
+def load_file(path: Path) -> ModuleType:
+    """The module in a file that the user has named: this runs its code."""
     if not path.is_file():
         raise TaskNotFoundError(f"there is no file {path}")
     name = f"slipstream_task_{path.stem}"
@@ -202,5 +212,10 @@ def find_learner(name: object) -> type:
     return LEARNERS[name]
 
 
+def find_recorded_learner(name: object) -> type:
+    """What a run or an experiment file records as its learner."""
+    return NOT_LEARNERS[name] if isinstance(name, str) and name in NOT_LEARNERS else find_learner(name)
+
+
 def learner_name(learner: object) -> str:
-    return next(name for name, kind in LEARNERS.items() if type(learner) is kind)
+    return next(name for name, kind in (LEARNERS | NOT_LEARNERS).items() if type(learner) is kind)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from .. import __version__
 from ..experiment.registry import learner_name
+from ..learn.foreign import ForeignPolicy
 from ..runs.files import json_text, write_text
 from ..runs.run import Run
 from . import charts
@@ -55,7 +56,7 @@ def rows_of(runs: dict[str, list[Run]]) -> list[dict[str, Any]]:
     summary = next(iter(runs.values()))[0].summaries()["fast"]
     keys, rows = keys_of(summary), []
     for name, some in runs.items():
-        found, last = [run.summaries()["fast"] for run in some], [run.metrics[-1] for run in some]
+        found, last = [run.summaries()["fast"] for run in some], [(run.metrics or [{}])[-1] for run in some]
         seeds = [{key: one.get(key) for key in keys} for one in found]
         rows.append(
             {
@@ -101,8 +102,9 @@ def format_value(value: float | None) -> str:
 
 
 def titles_of(runs: dict[str, list[Run]]) -> dict[str, str]:
-    """What agents are called: by their learner, if no other has the same."""
-    learners = {name: learner_name(some[0].experiment.learner) for name, some in runs.items()}
+    """What agents are called: by their learner, if no other has the same; a policy from elsewhere by its name."""
+    own = {name: some[0].experiment.learner for name, some in runs.items()}
+    learners = {name: name if isinstance(one, ForeignPolicy) else learner_name(one) for name, one in own.items()}
     return learners if len(set(learners.values())) == len(learners) else {name: name for name in runs}
 
 
@@ -156,6 +158,8 @@ def curves_of(runs: dict[str, list[Run]]) -> list[str]:
     """Successes over steps, and over time, as means over the runs of an agent."""
     steps, clock = {}, {}
     for name, some in runs.items():
+        if not all(run.metrics for run in some):
+            continue  # it was not trained here
         agents, rows = some[0].experiment.task.spec.agents, list(zip(*(run.metrics for run in some), strict=False))
         success = smooth([mean([one.get("success") for one in row]) for row in rows])
         steps[name] = ([row[0]["step"] * agents / 1e6 for row in rows], success)

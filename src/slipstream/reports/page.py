@@ -41,7 +41,7 @@ TEMPLATE = """<!doctype html>
 <title>{{ name }} · Slipstream</title>
 <style>{{ style }}</style></head><body><main>
 <h1>{{ name }}</h1>
-<p class="lead">{{ task|capitalize }}. {{ learner }}, {{ worlds }} worlds on {{ devices }}, {{ steps }} steps in {{ wall }}.</p>
+<p class="lead">{{ task|capitalize }}. {% if worlds %}{{ learner }}, {{ worlds }} worlds on {{ devices }}, {{ steps }} steps in {{ wall }}.{% else %}Trained by {{ library }}.{% endif %}</p>
 <div class="tiles">{% for value, text in tiles %}<div class="tile"><b>{{ value }}</b><span>{{ text }}</span></div>{% endfor %}</div>
 {% for title, note, data in videos %}<section><h2>{{ title }}</h2>
 <video controls muted autoplay loop playsinline src="data:video/mp4;base64,{{ data }}"></video>
@@ -59,8 +59,8 @@ TEMPLATE = """<!doctype html>
 <section><h2>Throughput, and where the time goes</h2><div class="two"><div>{{ speed_curve }}</div>
 <div>{{ share }}<p>{{ rate_text }}</p></div></div></section>
 <section><h2>Settings</h2><details><summary>experiment.json</summary><pre>{{ settings }}</pre></details>
-<p>Do it again: <code>slipstream train --resume --run {{ folder }}</code> goes on from the last checkpoint,
-<code>slipstream evaluate {{ folder }} --worlds 512</code> scores it.</p>
+{% if worlds %}<p>Do it again: <code>slipstream train --resume --run {{ folder }}</code> goes on from the last checkpoint,
+<code>slipstream evaluate {{ folder }} --worlds 512</code> scores it.</p>{% endif %}
 <p class="note">Slipstream {{ version }}, JAX {{ jax }}.</p></section>
 </main></body></html>
 """
@@ -101,7 +101,8 @@ def page(run: Run) -> str:
         name=run.name,
         task=words.task,
         learner=settings["learner"]["name"].upper(),
-        worlds=settings["learner"]["worlds"],
+        worlds=settings["learner"].get("worlds"),
+        library=settings["learner"].get("library"),
         devices=f"{jax.default_backend()}",
         steps=charts.label(last.get("step", 0) * experiment.task.spec.agents),
         wall=minutes(last.get("seconds", 0.0)),

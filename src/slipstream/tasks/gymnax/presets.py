@@ -36,3 +36,9 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
     ),
     "pendulum": Experiment(Gymnax("Pendulum-v1", -200.0), Sac(**SMALL_CONTINUOUS), 20_000, devices=1),
 }
+
+
+def named(environment: str) -> Experiment[Any, Any]:
+    """How an environment is trained if nobody says otherwise: `gymnax:Breakout-MinAtar`."""
+    ppo = Ppo(worlds=64, rollout_length=32, learning_rate_schedule="adaptive", target_kl=0.02, entropy_coef=0.01)
+    return Experiment(Gymnax(environment), ppo, 2_000_000)

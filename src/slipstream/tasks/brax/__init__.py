@@ -1,0 +1,1 @@
+"""Environments of Brax as tasks."""
