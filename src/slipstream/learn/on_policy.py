@@ -165,7 +165,7 @@ def minibatch_epochs(
         params, optimizer = carry
 
         def grads_of(blocks: Int[Array, "blocks"]) -> tuple[Any, Metrics]:
-            part = jax.tree.map(lambda x: x[blocks].reshape(-1, *x.shape[2:]), batch)
+            part = jax.tree.map(lambda x: x[blocks].reshape(blocks.size * block, *x.shape[2:]), batch)
             return jax.grad(descent.loss, has_aux=True)(params, part)
 
         def add(sums: tuple[Any, Metrics], blocks: Int[Array, "blocks"]) -> tuple[tuple[Any, Metrics], None]:

@@ -1,5 +1,6 @@
 """Sequences of a rollout, for policies with memory: each with its memory at the start, brought up to date or not."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -88,7 +89,7 @@ def contexts(
         x = jnp.concatenate([jnp.moveaxis(old, depth - 1, 0), x])
         starts = range(0, x.shape[0] - old.shape[depth - 1], every)
         parts = jnp.stack([jnp.moveaxis(x[s : s + size], 0, depth - 1) for s in starts])
-        return parts.reshape(-1, *parts.shape[depth:])
+        return parts.reshape(math.prod(parts.shape[:depth]), *parts.shape[depth:])
 
     def last(x: Array, size: int) -> Array:
         return jnp.moveaxis(x[x.shape[0] - size :], 0, depth - 1)

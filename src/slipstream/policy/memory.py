@@ -9,6 +9,7 @@ from .nets import Linear
 
 Memory = Float[Array, "*b m"] | None
 """What a policy remembers; None for a policy without memory."""
+
 UNROLL = 4
 """Steps of a sequence that are compiled together."""
 
