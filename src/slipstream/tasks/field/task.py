@@ -18,7 +18,7 @@ from ...core.task import Spec, Task, derive
 from ...dynamics.rover import ACKERMANN, CRAB, Rover, RoverState
 from ...sensors.lidar import Lidar
 from . import course, reset, rewards, sensing
-from .baselines import BASELINES
+from .baselines import baselines
 from .rows import all_plants
 from .settings import Crop, FieldReward, Terrain
 from .state import Controls, FieldState
@@ -206,7 +206,7 @@ class Field(Task[FieldState]):
 
     def baselines(self) -> dict[str, Callable[[FieldState], Array]]:
         """Scripts on the same worlds."""
-        return {name: partial(script, self) for name, script in BASELINES.items()}
+        return {name: partial(script, self) for name, script in baselines(self).items()}
 
     def summary(self, metrics: Mapping[str, np.ndarray]) -> dict[str, float]:
         duration = metrics["duration"]
