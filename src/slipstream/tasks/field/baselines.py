@@ -23,6 +23,8 @@ LOOK_AHEAD = 0.25
 """How far ahead along the lane the point lies for which the one that knows the truth steers, m."""
 STRIDE = 0.4
 """How far to the side that point lies at most, m."""
+SLACK = 0.15
+"""Angle by which wheels may fall short of a direction before they turn round to drive the other way, rad."""
 AIM = math.radians(20.0)
 """A robot drives when its wheels point to within this angle of where they should, rad."""
 
@@ -66,12 +68,14 @@ def drive(task: "Field", state: FieldState, way: Vec2, advance: Flag, memory: Se
         target = jnp.clip(wheel / rover.max_curve_steering, -1.0, 1.0) * rover.max_steering
         forward = 1.0
     else:
-        # Wheels turn by a quarter to either side; straight sideways, the side that is nearer.
-        near = jnp.abs(wrap_angle(bearing - body.steering)) < 0.5 * math.pi
-        reachable = jnp.abs(bearing) < rover.max_steering + 0.3
-        behind = jnp.abs(bearing) > rover.max_steering
-        forward = jnp.where(behind & ~(near & reachable), -1.0, 1.0)
-        target = jnp.where(forward > 0.0, bearing, wrap_angle(bearing + math.pi))
+        # Wheels turn by a quarter to either side: sideways, whichever of forward and backward needs less of a turn.
+        astern = wrap_angle(bearing + math.pi)
+        costs = [
+            jnp.abs(wheel - body.steering) + jnp.where(jnp.abs(wheel) > rover.max_steering + SLACK, 10.0, 0.0)
+            for wheel in (bearing, astern)
+        ]
+        forward = jnp.where(costs[0] <= costs[1], 1.0, -1.0)
+        target = jnp.where(costs[0] <= costs[1], bearing, astern)
     error = jnp.clip(target, -rover.max_steering, rover.max_steering) - body.steering
     steer = jnp.clip(jnp.round(error / task.steering_step), -1.0, 1.0)
     throttle = jnp.where(jnp.abs(error) < AIM, forward, 0.0)

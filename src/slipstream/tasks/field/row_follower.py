@@ -17,12 +17,14 @@ from .state import FieldState
 if TYPE_CHECKING:
     from .task import Field
 
-OUT = 0.75
+OUT = 0.85
 """How far beyond the last plants in sight the robot crosses to another lane, m."""
-BACK = 0.3
+BACK = 0.2
 """How far the robot steers toward rows that are out of sight, m."""
 INWARD = 0.25
 """How far toward the rows it goes at most while it crosses one lane, by its wheels, m."""
+STRIDE = 0.4
+"""How far aside the point lies at most that it steers for in the headland, m."""
 LOOK_AHEAD = 0.25
 """How far ahead lies the point of the lane that the robot steers for, m."""
 KERNEL = 0.3
@@ -70,8 +72,9 @@ def row_follower(task: "Field", state: FieldState) -> tuple[Vec2, Flag, list[Arr
     out = jnp.where(bits.headland & bits.last, -parity, parity)
     plants, odometry = find_plants(task, state, out), driven(task, state, out)
 
-    remaining = distance_to_lane(plants, half_width, jnp.where(bits.left, 1.0, -1.0), odometry.y)
-    arrived = bits.headland & (jnp.abs(remaining) < ARRIVED)
+    to_left = jnp.where(bits.left, 1.0, -1.0)
+    remaining = distance_to_lane(plants, half_width, to_left, odometry.y)
+    arrived = bits.headland & (to_left * remaining < ARRIVED)
     # No lane is shorter than the shortest row: that much has to be driven before plants that are missing are its end.
     at_end = ~bits.headland & (plants.end < -OUT) & (odometry.x > task.crop.row_length[0])
     wanted = Bits(
@@ -89,7 +92,7 @@ def row_follower(task: "Field", state: FieldState) -> tuple[Vec2, Flag, list[Arr
     further = jnp.where(jnp.any(plants.hit > 0.0), OUT + plants.end, -BACK)
     further = jnp.clip(jnp.maximum(further, -INWARD - odometry.x), -0.3, 0.3)
     ahead = jnp.where(bits.headland, further, LOOK_AHEAD)
-    aside = jnp.where(bits.headland, remaining, offset)
+    aside = jnp.where(bits.headland, jnp.clip(remaining, -STRIDE, STRIDE), offset)
     return Vec2(out * ahead, aside), entered | passed, changes
 
 
