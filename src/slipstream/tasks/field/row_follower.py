@@ -88,7 +88,14 @@ def row_follower(task: "Field", state: FieldState) -> tuple[Vec2, Flag, list[Arr
     passed = arrived & ~bits.last & (bits_after.last == wanted.last)
 
     offset, measured_width, both_sides = fit_lane(plants, half_width)
-    changes.append(track(width_cell, (measured_width - expected_half_width(task)) / WIDEST, both_sides & ~bits.headland, task.memory_step))
+    changes.append(
+        track(
+            width_cell,
+            (measured_width - expected_half_width(task)) / WIDEST,
+            both_sides & ~bits.headland,
+            task.memory_step,
+        )
+    )
     further = jnp.where(jnp.any(plants.hit > 0.0), OUT + plants.end, -BACK)
     further = jnp.clip(jnp.maximum(further, -INWARD - odometry.x), -0.3, 0.3)
     ahead = jnp.where(bits.headland, further, LOOK_AHEAD)

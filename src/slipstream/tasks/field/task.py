@@ -195,11 +195,12 @@ class Field(Task[FieldState]):
         }
 
     def world_record(self, state: FieldState) -> dict[str, Array]:
-        """Plants (x, y, whether there is one), and of each command the lanes to the left."""
+        """Plants (x, y, whether there is one), the length of rows, and of each command its side and rows."""
         turns = jnp.arange(self.lanes - 1)
         queue = state.world.queue
         return {
             "plants": all_plants(self.crop, state.world.rows, (self.lanes - 1) * self.max_rows),
+            "length": state.world.rows.length,
             "right": jax.vmap(queue.is_right)(turns),
             "rows": jax.vmap(queue.rows_of)(turns),
         }
