@@ -63,7 +63,13 @@ def sections(task: Field, episodes: list[Episode], metrics: dict[str, np.ndarray
         note = "Evaluation episodes from above, those that failed first. A red cross marks where one ended."
         found.append(Section("Paths", maps, note))
     bars = Markup(charts.stacked_bar(ends(metrics)))
-    found.append(Section("How episodes ended", [bars], "Out of time: neither finished nor failed within the limit."))
+    found.append(
+        Section(
+            "How episodes ended",
+            [bars],
+            "Lost: the robot left the way to its waypoint. Late: time ran out. Touched: it hit a plant.",
+        )
+    )
     limits = [Markup(charts.histogram(metrics["lanes"], "lanes driven", "episodes"))]
     if episodes:
         room = np.concatenate([clearance(task, episode) for episode in episodes])
@@ -80,7 +86,7 @@ def ends(metrics: dict[str, np.ndarray]) -> dict[str, float]:
     good, touched, lost = (float(np.mean(metrics[name])) for name in ("success", "touched", "lost"))
     lost = max(min(lost, 1.0 - good - touched), 0.0)
     late = max(1.0 - good - touched - lost, 0.0)
-    return {"finished": good, "lost their way": lost, "out of time": late, "touched a plant": touched}
+    return {"finished": good, "lost": lost, "late": late, "touched": touched}
 
 
 def limits_note(task: Field, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> str:

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 
 OUT = 0.85
 """How far beyond the last plants in sight the robot crosses to another lane, m."""
-BACK = 0.2
-"""How far the robot steers toward rows that are out of sight, m."""
-INWARD = 0.25
-"""How far toward the rows it goes at most while it crosses one lane, by its wheels, m."""
-STRIDE = 0.4
-"""How far aside the point lies at most that it steers for in the headland, m."""
+BACK, INWARD = 0.2, 0.4
+"""How far toward rows it steers while they are out of sight, and goes by its wheels at most in crossing one lane, m."""
+STRIDE, CORRECTION = 0.6, 0.3
+"""How far aside, and how far out or in, the point lies at most that it steers for in the headland, m."""
 LOOK_AHEAD = 0.25
 """How far ahead lies the point of the lane that the robot steers for, m."""
 KERNEL = 0.3
@@ -97,7 +95,7 @@ def row_follower(task: "Field", state: FieldState) -> tuple[Vec2, Flag, list[Arr
         )
     )
     further = jnp.where(jnp.any(plants.hit > 0.0), OUT + plants.end, -BACK)
-    further = jnp.clip(jnp.maximum(further, -INWARD - odometry.x), -0.3, 0.3)
+    further = jnp.clip(jnp.maximum(further, -INWARD - odometry.x), -CORRECTION, CORRECTION)
     ahead = jnp.where(bits.headland, further, LOOK_AHEAD)
     aside = jnp.where(bits.headland, jnp.clip(remaining, -STRIDE, STRIDE), offset)
     return Vec2(out * ahead, aside), entered | passed, changes
