@@ -41,9 +41,9 @@ CELLS = 4
 class Bits(NamedTuple):
     """What the robot remembers of what it does."""
 
-    headland: Flag  # whether it is between two lanes
-    left: Flag  # whether it crosses to its left
-    last: Flag  # whether the lane that it crosses to is the one to drive
+    headland: Array  # whether it is between two lanes
+    left: Array  # whether it crosses to its left
+    last: Array  # whether the lane that it crosses to is the one to drive
 
 
 class Plants(NamedTuple):
@@ -63,48 +63,53 @@ def row_follower(task: "Field", state: FieldState) -> tuple[Vec2, Flag, list[Arr
     """The point to drive to in the frame of the body, whether to press the button, and the changes of memory cells."""
     rows, side, parity = sensing.command(task, state)
     *cells, width_cell = state.progress.memory[:CELLS]
-    bits = Bits(*(cell > 0.5 * task.memory_step for cell in cells))
+    bits = Bits(*(jnp.asarray(cell > 0.5 * task.memory_step) for cell in cells))
     half_width = expected_half_width(task) + WIDEST * width_cell
-    single = rows[0] > 0.5
     # Away from the rows: ahead in a lane, and behind once the command shown is that of the lane to turn into.
     out = jnp.where(bits.headland & bits.last, -parity, parity)
     plants, odometry = find_plants(task, state, out), driven(task, state, out)
 
-    to_left = jnp.where(bits.left, 1.0, -1.0)
-    remaining = distance_to_lane(plants, half_width, to_left, odometry.y)
-    arrived = bits.headland & (to_left * remaining < ARRIVED)
+    remaining = distance_to_lane(plants, half_width, jnp.where(bits.left, 1.0, -1.0), odometry.y)
+    offset, measured_width, both_sides = fit_lane(plants, half_width)
+
+    arrived = bits.headland & (jnp.where(bits.left, remaining, -remaining) < ARRIVED)
     # No lane is shorter than the shortest row: that much has to be driven before plants that are missing are its end.
     at_end = ~bits.headland & (plants.end < -OUT) & (odometry.x > task.crop.row_length[0])
-    wanted = Bits(
+    wanted = next_bits(bits, at_end, arrived, side * parity > 0.0, rows[0] > 0.5)
+    changes, after = write_bits(task, cells, wanted)
+    # The button is pressed in the very step in which the bits change: from then on the next command is shown.
+    pressed = (after.headland & ~bits.headland) | (arrived & ~bits.last & (after.last == wanted.last))
+    wider = (measured_width - expected_half_width(task)) / WIDEST
+    changes.append(track(width_cell, wider, both_sides & ~bits.headland, task.memory_step))
+
+    across = Vec2(distance_out(plants, odometry.x), jnp.clip(remaining, -STRIDE, STRIDE))
+    ahead = jnp.where(bits.headland, across.x, LOOK_AHEAD)
+    return Vec2(out * ahead, jnp.where(bits.headland, across.y, offset)), pressed, changes
+
+
+def next_bits(bits: Bits, at_end: Array, arrived: Array, left: Array, single: Array) -> Bits:
+    """The state machine: from a lane into the headland at its end, and into a lane on arriving at the last one.
+
+    In a lane, side and count are those of the command shown; in the headland they stay.
+    """
+    return Bits(
         headland=at_end | (bits.headland & ~(arrived & bits.last)),
-        left=jnp.where(bits.headland, bits.left, side * parity > 0.0),
+        left=jnp.where(bits.headland, bits.left, left),
         last=jnp.where(bits.headland, bits.last | (arrived & single), single),
     )
-    changes, bits_after = write_bits(task, cells, wanted)
-    # The button is pressed in the very step in which the bits change: from then on the next command is shown.
-    entered = bits_after.headland & ~bits.headland
-    passed = arrived & ~bits.last & (bits_after.last == wanted.last)
 
-    offset, measured_width, both_sides = fit_lane(plants, half_width)
-    changes.append(
-        track(
-            width_cell,
-            (measured_width - expected_half_width(task)) / WIDEST,
-            both_sides & ~bits.headland,
-            task.memory_step,
-        )
-    )
+
+def distance_out(plants: Plants, out: Scalar) -> Array:
+    """How much farther out the robot should be in the headland, where `out` is how far it went since the last press."""
     further = jnp.where(jnp.any(plants.hit > 0.0), OUT + plants.end, -BACK)
-    further = jnp.clip(jnp.maximum(further, -INWARD - odometry.x), -CORRECTION, CORRECTION)
-    ahead = jnp.where(bits.headland, further, LOOK_AHEAD)
-    aside = jnp.where(bits.headland, jnp.clip(remaining, -STRIDE, STRIDE), offset)
-    return Vec2(out * ahead, aside), entered | passed, changes
+    return jnp.clip(jnp.maximum(further, -INWARD - out), -CORRECTION, CORRECTION)
 
 
 def find_plants(task: "Field", state: FieldState, direction: Scalar) -> Plants:
     """The middles of plants that beams have hit, with x along the body's axis in that direction, 1 or −1."""
     ranges, lidar = sensing.measured_ranges(task, state), task.lidar
-    middle = ranges + 0.8 * task.crop.plant_radius  # on the mean over its width, a beam meets a plant that far before
+    # On the mean over a plant's width a beam meets it 0.8 radii before its middle.
+    middle = ranges + 0.8 * task.crop.plant_radius
     cos, sin = (jnp.asarray(f(lidar.angles), jnp.float32) for f in (jnp.cos, jnp.sin))
     return Plants(direction * middle * cos, middle * sin, jnp.where(ranges < 0.999 * lidar.max_range, 1.0, 0.0))
 
@@ -121,7 +126,7 @@ def expected_half_width(task: "Field") -> float:
     return 0.25 * sum(task.crop.row_spacing)
 
 
-def fit_lane(plants: Plants, half_width: Scalar) -> tuple[Scalar, Scalar, Flag]:
+def fit_lane(plants: Plants, half_width: Scalar) -> tuple[Array, Array, Array]:
     """How far to the left the middle of the lane lies at the point ahead, half its width, and if both rows are seen.
 
     Least squares over the plants near that point, of both rows at once, for the offset, the direction and the half
@@ -137,7 +142,7 @@ def fit_lane(plants: Plants, half_width: Scalar) -> tuple[Scalar, Scalar, Flag]:
     return offset, half_width + wider, jnp.minimum(left, right) > 1.0
 
 
-def distance_to_lane(plants: Plants, half_width: Scalar, to_left: Scalar, crossed: Scalar) -> Scalar:
+def distance_to_lane(plants: Plants, half_width: Scalar, to_left: Scalar, crossed: Scalar) -> Array:
     """How far to the left the middle of the next lane lies.
 
     Odometry tells which lane that is, and the row ends in sight where its middle is: they are an odd number of half
@@ -162,7 +167,7 @@ def write_bits(task: "Field", cells: list[Scalar], wanted: Bits) -> tuple[list[A
     for cell, bit in zip(cells, wanted, strict=True):
         up = jnp.where(bit, cell < 1.5 * step, cell < -0.5 * step)
         changes.append(jnp.where(up, 1.0, -1.0))
-        after.append(cell + step * changes[-1] > 0.5 * step)
+        after.append(jnp.asarray(cell + step * changes[-1] > 0.5 * step))
     return changes, Bits(*after)
 
 
