@@ -13,7 +13,10 @@ from slipstream.core.spaces import Box, Discrete, MultiDiscrete
 from slipstream.core.task import CameraTask, PrivilegedTask, Task, advance
 from slipstream.experiment.registry import presets
 from slipstream.sensors.camera import CameraSettings
+from slipstream.sensors.lidar import Lidar
 from slipstream.sensors.noise import SensorNoise
+from slipstream.tasks.field import Field
+from slipstream.tasks.field.settings import Crop, Terrain
 from slipstream.tasks.hover import Hover
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import RaceReward, Racing, Randomization
@@ -25,6 +28,16 @@ ROUGH = Racing(
     ),
     sensor_noise=SensorNoise(position=0.05, velocity=0.1, attitude=0.02, body_rates=0.05),
     reward=RaceReward(action_rate=-0.01),
+)  # fmt: skip
+ROUGH_FIELD = Field(
+    max_rows=3,
+    steering="all",
+    crop=Crop(
+        row_spacing=(1.1, 1.4), row_length=(2.5, 5.0), bend=(0.0, 0.2), curvature=(0.0, 0.06), missing=(0.0, 0.1),
+        gaps=(0.0, 0.05), ragged_ends=1,
+    ),
+    terrain=Terrain(slope=(0.0, 0.15), slip=(0.0, 0.2)),
+    lidar=Lidar(noise=0.01, dropout=0.02),
 )  # fmt: skip
 TASKS = {
     "plain": Racing(),
@@ -46,6 +59,9 @@ TASKS = {
     "bay": Marine(vessels=4, buoys=2),
     "bay with whirls": replace(presets()["marine-icra"].task, vessels=3, buoys=3, vortices=3),
     "lone vessel with a sonar": presets()["marine-iros"].task,
+    "field": Field(),
+    "field by one choice, in Ackermann mode": Field(action_space="discrete", steering="ackermann"),
+    "rough field by numbers, in all modes": replace(ROUGH_FIELD, action_space="box"),
     "survey with cameras": Survey(mission="dwell", agents=3, camera=CameraSettings("rgb", resolution=16)),
 }
 

@@ -18,7 +18,7 @@ from slipstream.learn.compiled import Trainer
 from slipstream.learn.ddpg import Ddpg, Td3
 from slipstream.learn.exploration import OrnsteinUhlenbeck, explore_gaussian
 from slipstream.learn.ppo import Ppo, explore
-from slipstream.learn.rollout import Decision, rollout
+from slipstream.learn.rollout import Acting, Decision, rollout
 from slipstream.learn.sac import Sac
 from slipstream.runs.train import trainer_of
 
@@ -129,18 +129,18 @@ def test_in_a_rollout_noise_is_held_within_an_episode_and_only_there(agents):
     noise, rngs = OrnsteinUhlenbeck.init(task.spec, 1e9, generators(*shape))
     states = jax.vmap(lambda i: task.reset(Rng.from_seed(0, i)))(jnp.arange(worlds))
 
-    def act(observation, rngs, image_features, noise):
-        return Decision(noise), rngs
+    def act(observation, acting, image_features):
+        return Decision(acting.noise.value), acting
 
-    _, _, transitions, _, _, last = jax.jit(
-        lambda states, rngs, noise: rollout(task, act, states, rngs, steps, noise=noise)
-    )(states, rngs, noise)
+    _, last, transitions, *_ = jax.jit(lambda states, acting: rollout(task, act, states, acting, steps))(
+        states, Acting(rngs, noise)
+    )
     action, valid = np.asarray(transitions.action), np.asarray(transitions.valid)
     same = np.isclose(action[1:], action[:-1], atol=1e-3).all(-1)
     # The step that restarts a world draws; its action moves nothing, and the steps after it keep what it drew.
     np.testing.assert_array_equal(same, valid[1:])
     assert 0.05 < (~valid).mean() < 0.4
-    np.testing.assert_array_equal(np.asarray(last.value), action[-1])
+    np.testing.assert_array_equal(np.asarray(last.noise.value), action[-1])
 
 
 def test_given_noise_replaces_the_draws_and_a_random_action_still_comes_with_epsilon():
@@ -157,13 +157,13 @@ def test_ppo_keeps_the_log_probability_of_the_action_given_its_observation():
     learner, task = CORRELATED["ppo"], Drift()
     policy = learner.policy(task.spec, jax.random.key(0))
     noise, observation = jax.random.normal(jax.random.key(1), (5, 2)), jnp.ones((5, 1))
-    rngs = generators(5)
-    decision, after = explore(policy, observation, rngs, None, noise)
+    acting = Acting(generators(5), OrnsteinUhlenbeck(noise, 0.5))
+    decision, after = explore(policy, observation, acting)
     actions = policy.distribution(observation)
     np.testing.assert_allclose(decision.log_prob, actions.log_prob(decision.action), rtol=1e-6)
     np.testing.assert_allclose((decision.action - actions.mean) / learner.init_std, noise, atol=1e-5)
     # The standard deviation learns from the same density that the sample has.
-    assert after is rngs
+    assert after.rngs is acting.rngs
 
 
 @pytest.mark.parametrize("name", CORRELATED)

@@ -17,7 +17,7 @@ from slipstream.experiment.registry import presets
 from slipstream.learn.compiled import Learner, Trainer
 from slipstream.learn.dqn import Dqn
 from slipstream.learn.ppo import Ppo, PpoBatch, explore
-from slipstream.learn.rollout import rollout
+from slipstream.learn.rollout import Acting, rollout
 from slipstream.policy.actor_critic import ActorCritic, Architecture
 from slipstream.policy.nets import Linear
 from slipstream.runs.train import trainer_of
@@ -80,7 +80,7 @@ def test_two_devices_fly_the_same_episodes_as_one():
         trainer = Trainer(task, learner, device.mesh(devices), 1)
         train = trainer.start(5)
         act = partial(explore, jax.device_get(train.policy))
-        go = jax.jit(lambda worlds, rngs, act=act: rollout(task, act, worlds, rngs, 64))
+        go = jax.jit(lambda worlds, rngs, act=act: rollout(task, act, worlds, Acting(rngs), 64))
         states, _, transitions, *_ = jax.device_get(go(train.worlds, train.rngs))
         flown.append((states.body.position.x, transitions.reward, transitions.action))
     for one, two in zip(*flown, strict=True):
@@ -283,7 +283,7 @@ def test_advantages_are_centered_and_scaled_over_what_was_experienced():
 
     @jax.jit
     def estimated(train):
-        worlds, _, transitions, *_ = rollout(task, partial(explore, train.policy), train.worlds, train.rngs, 8)
+        worlds, _, transitions, *_ = rollout(task, partial(explore, train.policy), train.worlds, Acting(train.rngs), 8)
         return learner._advantages(task, train.policy, worlds, transitions, None, None)[0]
 
     batch = estimated(train)

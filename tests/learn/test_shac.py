@@ -15,7 +15,7 @@ from slipstream.experiment.registry import presets
 from slipstream.learn.compiled import Trainer
 from slipstream.learn.ppo import explore
 from slipstream.learn.reverse_pass import INSIDE, ReversePass, smooth_step
-from slipstream.learn.rollout import init_worlds, observe_all, rollout_block
+from slipstream.learn.rollout import Acting, init_worlds, observe_all, rollout_block
 from slipstream.learn.shac import Shac
 from slipstream.sensors.camera import CameraSettings
 from slipstream.sensors.noise import SensorNoise
@@ -71,7 +71,7 @@ def window(task, seed=0):
     policy = replace(policy, actor=actor, log_std=jnp.full_like(policy.log_std, -1.5))
     last, _, (transitions, _), _ = jax.jit(
         partial(rollout_block, task, partial(explore, policy), length=LENGTH, encode=None, keep_states=True)
-    )(states, (rngs, None))
+    )(states, Acting(rngs))
     return learner, policy, transitions, last
 
 
@@ -148,7 +148,7 @@ def test_from_images_the_camera_stays_out_of_the_gradient_and_the_encoder_gets_t
     actor = replace(policy.actor, layers=(*layers[:-1], replace(layers[-1], weight=layers[-1].weight * 20.0)))
     policy = replace(policy, actor=actor, log_std=jnp.full_like(policy.log_std, -1.5))
     roll = partial(rollout_block, task, partial(explore, policy), length=4, encode=policy.encode, keep_states=True)
-    last, _, (transitions, images), _ = jax.jit(roll)(states, (rngs, None))
+    last, _, (transitions, images), _ = jax.jit(roll)(states, Acting(rngs))
     gradient = run_back(learner.reverse_pass(task, policy), transitions, last, images)
     noise = transitions.action - jnp.stack(
         [
@@ -220,7 +220,7 @@ def test_gradients_stay_finite_through_ends_and_restarts():
     policy = replace(learner.policy(task.spec), log_std=jnp.zeros(4))
     last, _, (transitions, _), _ = jax.jit(
         partial(rollout_block, task, partial(explore, policy), length=64, encode=None, keep_states=True)
-    )(states, (rngs, None))
+    )(states, Acting(rngs))
     assert bool(jnp.any(~transitions.valid))
     gradient = run_back(learner.reverse_pass(task, policy), transitions, last)
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(gradient))
@@ -232,7 +232,7 @@ def test_nothing_of_the_next_episode_reaches_the_actions_before_an_end():
     states, rngs = init_worlds(task, jnp.uint32(1), jnp.arange(4))
     policy = learner.policy(task.spec)
     roll = partial(rollout_block, task, partial(explore, policy), length=32, encode=None, keep_states=True)
-    last, _, (transitions, _), _ = jax.jit(roll)(states, (rngs, None))
+    last, _, (transitions, _), _ = jax.jit(roll)(states, Acting(rngs))
     end = int(np.argmin(np.asarray(jnp.all(transitions.valid, 1))))
     assert 0 < end < 31
     world = int(np.argmin(np.asarray(transitions.valid[end])))

@@ -12,7 +12,7 @@ from slipstream.core.spaces import Box
 from slipstream.core.task import Spec, State, Task
 from slipstream.experiment.experiment import Experiment
 from slipstream.learn.ppo import Ppo
-from slipstream.learn.rollout import Decision, rollout
+from slipstream.learn.rollout import Acting, Decision, rollout
 from slipstream.runs.train import trainer_of
 from slipstream.sensors.camera import CameraSettings
 from slipstream.tasks.racing import Racing
@@ -53,18 +53,16 @@ def played(task, length, worlds=3):
     """A rollout whose every action is 0.25 and whose image features are the mean of the image."""
     states = jax.vmap(lambda i: task.reset(Rng.from_seed(0, i)))(jnp.arange(worlds))
 
-    def act(observation, rngs, image_features, noise):
-        return Decision(jnp.full((worlds, task.spec.action.size), 0.25)), rngs
+    def act(observation, acting, image_features):
+        return Decision(jnp.full((worlds, task.spec.action.size), 0.25)), acting
 
     encode = lambda image: image.astype(jnp.float32).mean((1, 2))[:, None]  # noqa: E731
-    go = jax.jit(
-        lambda s: rollout(task, act, s, jax.vmap(lambda i: Rng.from_seed(1, i))(jnp.arange(worlds)), length, encode)
-    )
-    return go(states)
+    acting = Acting(jax.vmap(lambda i: Rng.from_seed(1, i))(jnp.arange(worlds)))
+    return jax.jit(lambda states: rollout(task, act, states, acting, length, encode))(states)
 
 
 def test_an_image_is_stored_once_for_the_steps_it_is_used():
-    _, _, transitions, _, images, _ = played(Lamp(), 12)
+    _, _, transitions, _, images = played(Lamp(), 12)
     assert transitions.reward.shape == (12, 3)
     assert images.image.shape == (6, 3, 8, 8)
     assert images.image_features.shape == (6, 3, 1)

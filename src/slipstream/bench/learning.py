@@ -22,7 +22,7 @@ from ..core.rng import Rng
 from ..experiment.experiment import Experiment
 from ..experiment.registry import task_source
 from ..learn.ppo import Ppo, explore
-from ..learn.rollout import rollout
+from ..learn.rollout import Acting, rollout
 from ..runs.profile import Looks
 from ..runs.train import trainer_of
 from .sim import fresh_worlds
@@ -81,7 +81,8 @@ def policy(experiment: Experiment[Any, Any], name: str, worlds: int) -> dict[str
 
     def acting(indices: Array) -> Any:
         states, rngs = fresh_worlds(task, indices)
-        states, _, transitions, _, seen, _ = rollout(task, partial(explore, weights), states, rngs, steps, see)
+        acting = Acting(rngs, memory=weights.start(*rngs.drawn.shape))
+        states, _, transitions, _, seen = rollout(task, partial(explore, weights), states, acting, steps, see)
         # All is written; what is handed out is only the last of it.
         return states.reward, jax.tree.map(lambda x: x[-1], (transitions, seen))
 

@@ -9,12 +9,17 @@ from jaxtyping import Array
 
 from ..core.task import AnyState, AnyTask, CameraTask
 from ..learn.rollout import with_image_age
+from ..policy.memory import Memory
 from ..policy.policy import ImagePolicy, Policy
 from ..runs.run import Run
 
 
 def no_expectation(policy: Policy, states: AnyState, actions: Array) -> dict[str, Any]:
     return {}
+
+
+def no_memory(policy: Policy, states: AnyState) -> None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,10 @@ class Pilot:
 
     encode: Callable[[Any, Any], Any]
     """image features by policy and states; None without a camera"""
-    act: Callable[[Any, Any, Any, Any], Any]
-    """actions by policy, states, image features, and the age of the image"""
+    act: Callable[[Any, Any, Any, Any, Any], Any]
+    """actions and memory by policy, states, memory, image features, and the age of the image"""
+    start: Callable[[Any, Any], Any] = no_memory
+    """memory at the start, by policy and states"""
     expect: Callable[[Any, Any, Any], dict[str, Any]] = no_expectation
     """what the policy expects of its actions, for the record"""
     policy: Policy | None = None
@@ -51,11 +58,11 @@ def trained_pilot(task: AnyTask, policy: Policy) -> Pilot:
             return None
         return policy.encode(jax.vmap(task.image)(states))
 
-    def act(policy: Policy, states: AnyState, features: Array | None, age: int | Array) -> Any:
+    def act(policy: Policy, states: AnyState, memory: Memory, features: Array | None, age: int | Array) -> Any:
         observation = jax.vmap(task.observe)(states)
         if features is not None:
             observation = with_image_age(observation, states, age, spec.image_interval)
-        return policy.act(observation, None, features)[0]
+        return policy.act(observation, memory, features)
 
     def expect(policy: Policy, states: AnyState, actions: Array) -> dict[str, Any]:
         if not isinstance(policy, DistributionalPolicy):
@@ -63,12 +70,17 @@ def trained_pilot(task: AnyTask, policy: Policy) -> Pilot:
         returns = policy.return_quantiles(jax.vmap(task.observe)(states), actions)
         return {} if returns is None else {"returns": returns}
 
-    return Pilot(encode, act, expect, policy)
+    def start(policy: Policy, states: AnyState) -> Memory:
+        return policy.start(*states.ended.shape)
+
+    return Pilot(encode, act, start, expect, policy)
 
 
 def scripted_pilot(script: Callable[[Any], Any]) -> Pilot:
     """A script of the task, a function of one world."""
-    return Pilot(lambda policy, states: None, lambda policy, states, features, age: jax.vmap(script)(states))
+    return Pilot(
+        lambda policy, states: None, lambda policy, states, memory, features, age: (jax.vmap(script)(states), None)
+    )
 
 
 def load_policies(run: Run, which: str = "average") -> tuple[int, list[Any]]:

@@ -13,11 +13,14 @@ from jaxtyping import Array, PyTree
 from ..core.rng import Rng
 from ..core.task import AnyState, select, select_agents
 from ..plants.plant import AnyTask, Plant
-from ..policy.policy import Policy
+from ..policy.memory import Memory
+from ..policy.policy import ImageFeatures, Policy
 from .episode import Episode
 from .pilot import Pilot
 
 Watch = Callable[[int, int], None]
+Mind = tuple[Memory, ImageFeatures]
+"""What a policy carries from step to step: its memory, and the features of the last image."""
 
 
 def unwatched(done: int, total: int) -> None:
@@ -49,9 +52,9 @@ class EpisodeRunner:
         """From states and the plant's estimate to the first commands."""
 
         def begin(policy: Policy, states: AnyState, estimate: PyTree) -> Any:
-            features = self.pilot.encode(policy, states)
-            commanded, commands, expected = self._decide(policy, states, estimate, features, 0)
-            return commanded, commands, features, self._record(states) | expected
+            mind = self.pilot.start(policy, states), self.pilot.encode(policy, states)
+            commanded, commands, mind, expected = self._decide(policy, states, estimate, mind, 0)
+            return commanded, commands, mind, self._record(states) | expected
 
         return partial(jax.jit(begin), self.pilot.policy)
 
@@ -64,28 +67,29 @@ class EpisodeRunner:
             commanded: AnyState,
             bodies: PyTree,
             estimate: PyTree,
-            features: Array | None,
+            mind: Mind,
             age: int | Array,
             look: bool,
         ) -> Any:
             states = self._judge(commanded, bodies)
             reward = jnp.where(commanded.ended, 0.0, states.reward)
-            features = self.pilot.encode(policy, states) if look else features
-            commanded, commands, expected = self._decide(policy, states, estimate, features, age)
-            return commanded, commands, features, self._record(states) | expected, states.ended, reward
+            mind = (mind[0], self.pilot.encode(policy, states)) if look else mind
+            commanded, commands, mind, expected = self._decide(policy, states, estimate, mind, age)
+            return commanded, commands, mind, self._record(states) | expected, states.ended, reward
 
         return partial(jax.jit(turn, static_argnames="look"), self.pilot.policy)
 
     def _decide(
-        self, policy: Policy, states: AnyState, estimate: PyTree, features: Array | None, age: int | Array
-    ) -> tuple[Any, Any, dict[str, Any]]:
+        self, policy: Policy, states: AnyState, estimate: PyTree, mind: Mind, age: int | Array
+    ) -> tuple[Any, Any, Mind, dict[str, Any]]:
         # The pilot acts by what the plant's sensors say; what is judged is where the bodies are.
         believed = states if estimate is None else replace(states, body=estimate)
-        actions = self.pilot.act(policy, believed, features, age)
+        memory, features = mind
+        actions, memory = self.pilot.act(policy, believed, memory, features, age)
         commanded, commands = jax.vmap(self.task.command)(believed, actions)
         expected = self.pilot.expect(policy, *jax.tree.map(lambda x: x[: self.keep], (believed, actions)))
         # An episode that has ended stays as it ended, so that its metrics are those of its end.
-        return self._freeze(states, replace(commanded, body=states.body)), commands, expected
+        return self._freeze(states, replace(commanded, body=states.body)), commands, (memory, features), expected
 
     def _judge(self, commanded: AnyState, bodies: PyTree) -> Any:
         return self._freeze(commanded, jax.vmap(self.task.judge)(commanded, bodies))
@@ -113,13 +117,13 @@ class EpisodeRunner:
         failed = np.zeros(states.ended.shape, np.bool_)
         try:
             states = replace(states, body=plant.start(task, states))
-            commanded, commands, features, row = self.begin(states, plant.estimate())
+            commanded, commands, mind, row = self.begin(states, plant.estimate())
             rows, ended = [row], np.zeros(count, np.bool_)
             while not ended.all():
                 plant.command(commanded, commands)
                 age = len(rows) % spec.image_interval
-                commanded, commands, features, row, over, reward = self.turn(
-                    commanded, plant.truth(), plant.estimate(), features, age, look=age == 0
+                commanded, commands, mind, row, over, reward = self.turn(
+                    commanded, plant.truth(), plant.estimate(), mind, age, look=age == 0
                 )
                 rows.append(row)
                 lengths[~ended] += 1
@@ -142,9 +146,9 @@ class EpisodeRunner:
 
     def _compile(self, states: AnyState) -> None:
         """Compile everything before a plant has to keep time."""
-        commanded, _, features, _ = self.begin(states, states.body)
+        commanded, _, mind, _ = self.begin(states, states.body)
         for look in {True, self.task.spec.image_interval == 1}:
-            self.turn(commanded, states.body, states.body, features, 0, look=look)
+            self.turn(commanded, states.body, states.body, mind, 0, look=look)
 
     def _episodes(
         self,

@@ -16,7 +16,7 @@ from ..policy.policy import ImageFeatures, TrainablePolicy
 from .exploration import Noise, OrnsteinUhlenbeck, linear_schedule
 from .learner import Metrics
 from .replay import Batch, Cursor, Replay, Sampling, add_transitions, init_replay, sample, set_priorities
-from .rollout import Decision, EpisodeStats, init_worlds, masked_mean, rollout
+from .rollout import Acting, Decision, EpisodeStats, init_worlds, masked_mean, rollout
 
 P = TypeVar("P", bound=TrainablePolicy)
 T = TypeVar("T")
@@ -230,12 +230,13 @@ class OffPolicy(Generic[P]):
         epsilon = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
         policy = train.policy
 
-        def act(observation: Array, rngs: Rng, _: ImageFeatures, noise: Noise) -> tuple[Decision, Rng]:
-            action, rngs = self.explore(policy, observation, rngs, epsilon, explore_key, noise)
-            return Decision(action), rngs
+        def act(observation: Array, acting: Acting, _: ImageFeatures) -> tuple[Decision, Acting]:
+            noise = None if acting.noise is None else acting.noise.value
+            action, rngs = self.explore(policy, observation, acting.rngs, epsilon, explore_key, noise)
+            return Decision(action), replace(acting, rngs=rngs)
 
-        worlds, rngs, transitions, stats, _, noise = rollout(
-            task, act, train.worlds, train.rngs, self.rollout_length, noise=train.noise
+        worlds, acting, transitions, stats, _ = rollout(
+            task, act, train.worlds, Acting(train.rngs, train.noise), self.rollout_length
         )
         kept = train.replay.length // self.rollout_length
         replay = add_transitions(
@@ -251,7 +252,8 @@ class OffPolicy(Generic[P]):
         filled, head = jnp.minimum(rollouts, kept) * self.rollout_length, rollouts % kept * self.rollout_length
         enough = min(-(-self.learning_starts // (self.worlds * task.spec.agents * self.rollout_length)), kept)
         warm = (rollouts >= enough) & (filled > self.n_step)
-        train = replace(train, worlds=worlds, rngs=rngs, noise=noise, policy=policy, replay=replay, key=key)
+        train = replace(train, worlds=worlds, rngs=acting.rngs, noise=acting.noise)
+        train = replace(train, policy=policy, replay=replay, key=key)
         train, metrics = self._learn(train, learn_key, Cursor(head, filled), warm, progress, axis)
         train = replace(train, updates=train.updates + 1)
         metrics |= {"step_reward": masked_mean(transitions.reward, transitions.valid, axis), "epsilon": epsilon}

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ..core.task import CameraTask, Spec, Task
 from ..policy.actor_critic import ActorCritic
 from ..policy.image_encoders import IMAGE_ENCODERS
+from ..policy.memory import Memory
 from ..policy.nets import Normalizer
 from .learner import Metrics
 from .returns import gae
@@ -47,8 +48,11 @@ class OnPolicy(Protocol):
     def image_encoder(self) -> Any: ...
 
 
-def check_rollouts(learner: OnPolicy, spec: Spec, devices: int) -> None:
-    """Refuse a task whose rollouts the settings cannot divide, or whose observations they cannot use."""
+def check_rollouts(learner: OnPolicy, spec: Spec, devices: int, sequence_length: int | None = None) -> None:
+    """Refuse a task whose rollouts the settings cannot divide, or whose observations they cannot use.
+
+    A sample that is shuffled is a sequence of a policy with memory, an image and its steps, or a single step.
+    """
     if learner.rollout_length % spec.image_interval:
         raise ValueError(
             f"a rollout of {learner.rollout_length} steps is not a whole number of images, one every "
@@ -59,9 +63,10 @@ def check_rollouts(learner: OnPolicy, spec: Spec, devices: int) -> None:
     if shape := spec.image_shape:
         # Refuses an image that the encoder cannot read.
         jax.eval_shape(lambda: IMAGE_ENCODERS[learner.image_encoder].init(jax.random.key(0), shape))
-    samples = learner.worlds // devices * spec.agents * (learner.rollout_length // spec.image_interval)
+    samples = learner.rollout_length // (sequence_length or spec.image_interval)
+    samples *= learner.worlds // devices * spec.agents
     if samples % (learner.minibatches * learner.shuffle_block):
-        what = "images" if spec.image_shape else "samples"
+        what = "sequences" if sequence_length else "images" if spec.image_shape else "samples"
         raise ValueError(
             f"{samples} {what} on each device do not divide into {learner.minibatches} minibatches of whole blocks "
             f"of {learner.shuffle_block}; change learner.worlds, learner.minibatches or learner.shuffle-block"
@@ -76,16 +81,23 @@ def value_targets(
     transitions: Transition,
     images: Images | None,
     axis: str | None,
+    memory: Memory = None,
 ) -> tuple[Float[Array, "t *b"], Float[Array, "t *b"], Normalizer]:
-    """Advantages and normalized value targets of a rollout that ended in `worlds`, and the new return normalizer."""
-    last, image_features = observe_all(task, worlds, None if images is None else 0), None
+    """Advantages and normalized value targets of a rollout that ended in `worlds`, and the new return normalizer.
+
+    `memory` is that of a policy which has one, after the rollout.
+    """
+    last, image_features, new = observe_all(task, worlds, None if images is None else 0), None, None
     if images is not None:
         assert isinstance(task, CameraTask)
         new = policy.encode(jax.vmap(task.image)(worlds))
         image_features = jnp.concatenate(
             [jnp.repeat(images.image_features, task.spec.image_interval, axis=0), jnp.asarray(new)[None]]
         )
-    values = policy.value(jnp.concatenate([transitions.observation, last[None]]), image_features)
+    after = policy.remember(last, memory, new)
+    if transitions.memory is not None and after is not None:
+        memory = jnp.concatenate([transitions.memory, after[None]])
+    values = policy.value(jnp.concatenate([transitions.observation, last[None]]), image_features, memory)
     normalizer = policy.return_normalizer
     if learner.normalize_returns:
         values = values * jnp.sqrt(normalizer.variance) + normalizer.mean
@@ -100,18 +112,22 @@ def value_targets(
     return advantage, target, normalizer
 
 
-def flatten_batch(batch: Batch, images: Images | None, interval: int) -> Batch:
-    """Time, worlds and agents as one axis; with images, one sample for each image, with an axis of its steps."""
+def flatten_batch(batch: Batch, images: Images | None, steps: int | None) -> Batch:
+    """Time, worlds and agents as one axis of samples; if they have `steps` each, those are a second axis.
+
+    Their images, too, have an axis of as many as fall into those steps.
+    """
     depth = batch.weight.ndim
-    if images is None:
+    if steps is None:
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[depth:]), batch)
+    samples = batch.weight.shape[0] // steps
 
-    def steps_of_image(x: Array) -> Array:
-        parts = x.reshape(-1, interval, *x.shape[1:])
-        return jnp.moveaxis(parts, 1, depth).reshape(-1, interval, *x.shape[depth:])
+    def together(x: Array) -> Array:
+        parts = x.reshape(samples, -1, *x.shape[1:])
+        return jnp.moveaxis(parts, 1, depth).reshape(-1, parts.shape[1], *x.shape[depth:])
 
-    batch = jax.tree.map(steps_of_image, batch)
-    return replace(batch, image=images.image.reshape(-1, *images.image.shape[depth:]))
+    batch = jax.tree.map(together, batch)
+    return batch if images is None else replace(batch, image=together(images.image))
 
 
 @dataclass(frozen=True)
@@ -149,7 +165,7 @@ def minibatch_epochs(
         params, optimizer = carry
 
         def grads_of(blocks: Int[Array, "blocks"]) -> tuple[Any, Metrics]:
-            part = jax.tree.map(lambda x: x[blocks].reshape(-1, *x.shape[2:]), batch)
+            part = jax.tree.map(lambda x: x[blocks].reshape(blocks.size * block, *x.shape[2:]), batch)
             return jax.grad(descent.loss, has_aux=True)(params, part)
 
         def add(sums: tuple[Any, Metrics], blocks: Int[Array, "blocks"]) -> tuple[tuple[Any, Metrics], None]:

@@ -16,12 +16,14 @@ from ..core.task import PackedImage, Spec, Task
 from ..policy.actor_critic import ActorCritic, Architecture
 from ..policy.distributions import Normal
 from ..policy.image_encoders import IMAGE_ENCODERS
+from ..policy.memory import Memory
 from ..policy.nets import ACTIVATIONS, Normalizer
 from ..policy.policy import ImageFeatures
-from .exploration import Noise, OrnsteinUhlenbeck, check_correlation_time
+from .exploration import OrnsteinUhlenbeck, check_correlation_time
 from .learner import Metrics
 from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs, value_targets
-from .rollout import Decision, EpisodeStats, Images, Transition, init_worlds, masked_mean, rollout
+from .rollout import Acting, Decision, EpisodeStats, Images, Transition, init_worlds, masked_mean, rollout
+from .sequences import Context, Past, contexts, for_each_step
 
 
 @struct
@@ -31,6 +33,8 @@ class PpoState:
     worlds: PyTree = per_world()  # states, with a leading axis of worlds
     rngs: Rng = per_world()  # one generator for every world (and agent), for exploration
     noise: OrnsteinUhlenbeck | None = per_world()  # correlated exploration noise, or None if it is white
+    memory: Memory = per_world()  # of the policy, or None if it has none
+    past: Past | None = per_world()  # the end of the last rollout, for a policy with memory
     policy: ActorCritic
     optimizer: optax.OptState
     learning_rate: Float[Array, ""]
@@ -50,6 +54,7 @@ class PpoBatch:
     target: Float[Array, "n"]
     weight: Float[Array, "n"]  # 1 for experience, 0 for restarts
     image: PackedImage | None = None  # then a sample is one image, and the other leaves have an axis of its steps
+    context: Context | None = None  # then a sample is a sequence, and images have an axis, too
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,15 @@ class Ppo:
     """weight of the auxiliary loss that predicts privileged state from images; 0 is no prediction"""
     image_encoder: Literal["patches", "cnn"] = "patches"
     """network that reads images: matrix products on patches, for CPUs, or convolutions, for accelerators"""
+    memory: Literal["none", "gru"] = "none"
+    """memory of the policy: none, or a gated recurrent unit (GRU) before the actor and critic networks"""
+    memory_size: int = 64
+    """numbers that a recurrent policy remembers"""
+    sequence_length: int = 16
+    """steps through which gradients flow back in time, for a recurrent policy"""
+    burn_in: int = 0
+    """steps before each sequence from which its memory at the start is computed anew; 0 starts from the memory of the
+    rollout"""
 
     def __post_init__(self) -> None:
         if min(self.worlds, self.rollout_length, self.epochs, self.minibatches, self.shuffle_block) < 1:
@@ -122,6 +136,9 @@ class Ppo:
             raise ValueError("hidden_sizes needs at least one layer, such as 64 64")
         require_choice("activation", self.activation, ACTIVATIONS)
         require_choice("image encoder", self.image_encoder, IMAGE_ENCODERS)
+        require_choice("memory", self.memory, ("none", "gru"))
+        if self.memory_size < 1 or not 0 <= self.burn_in <= self.sequence_length or self.sequence_length < 1:
+            raise ValueError("memory_size and sequence_length must be at least 1, and burn_in at most sequence_length")
         if not 0.0 < self.anneal_start < 1.0:
             raise ValueError("anneal_start lies between 0 and 1")
         if self.noise_correlation_time < 0.0:
@@ -136,7 +153,19 @@ class Ppo:
             raise ValueError(
                 "a critic with privileged observations needs its own network; set learner.shared-trunk off"
             )
-        check_rollouts(self, task.spec, devices)
+        interval = task.spec.image_interval
+        if self.memory != "none":
+            if self.rollout_length % self.sequence_length:
+                raise ValueError(
+                    f"a rollout of {self.rollout_length} steps is not a whole number of sequences of "
+                    f"{self.sequence_length}; change learner.sequence-length"
+                )
+            if self.sequence_length % interval or self.burn_in % interval:
+                raise ValueError(
+                    f"sequences and their burn-in begin with an image, one every {interval} steps; change "
+                    "learner.sequence-length or learner.burn-in"
+                )
+        check_rollouts(self, task.spec, devices, None if self.memory == "none" else self.sequence_length)
 
     @property
     def steps_per_update(self) -> int:
@@ -145,7 +174,7 @@ class Ppo:
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> ActorCritic:
         architecture = Architecture(
             self.hidden_sizes, self.activation, self.shared_trunk, self.init_std, self.image_encoder,
-            self.state_estimation_coef > 0.0,
+            self.state_estimation_coef > 0.0, memory_size=0 if self.memory == "none" else self.memory_size,
         )  # fmt: skip
         return ActorCritic.init(jax.random.key(0) if key is None else key, spec, architecture)
 
@@ -158,6 +187,8 @@ class Ppo:
             worlds=states,
             rngs=rngs,
             noise=noise,
+            memory=policy.start(*rngs.drawn.shape),
+            past=Past.init(task, policy, states, self.burn_in),
             policy=policy,
             optimizer=self._optimizer.init(policy.params),
             learning_rate=jnp.float32(self.learning_rate),
@@ -178,11 +209,16 @@ class Ppo:
             std = self.init_std * (self.final_std / self.init_std) ** jnp.minimum(progress / self.anneal_start, 1.0)
             policy = replace(policy, log_std=jnp.full_like(policy.log_std, jnp.log(std)))
         encode = policy.encode if task.spec.image_shape else None
-        worlds, rngs, transitions, stats, images, noise = rollout(
-            task, partial(explore, policy), train.worlds, train.rngs, self.rollout_length, encode, train.noise
+        acting = Acting(train.rngs, train.noise, train.memory)
+        worlds, acting, transitions, stats, images = rollout(
+            task, partial(explore, policy), train.worlds, acting, self.rollout_length, encode
         )
-        batch, return_normalizer = self._advantages(task, policy, worlds, transitions, images, axis)
+        batch, return_normalizer = self._advantages(task, policy, worlds, acting.memory, transitions, images, axis)
         policy = replace(policy, return_normalizer=return_normalizer)
+        if train.past is not None:
+            assert train.memory is not None
+            context, past = contexts(transitions, images, train.memory, train.past, self.sequence_length)
+            batch, train = replace(batch, context=context), replace(train, past=past)
         learning_rate = train.learning_rate
         if self.learning_rate_schedule == "linear":
             decay = 1.0 - (1.0 - self.learning_rate_final_fraction) * progress
@@ -191,8 +227,8 @@ class Ppo:
         target_kl = self.target_kl * self.target_kl_final_fraction ** (
             jnp.maximum(progress - self.anneal_start, 0.0) / (1.0 - self.anneal_start)
         )
-        train = replace(train, worlds=worlds, rngs=rngs, noise=noise, policy=policy, key=key)
-        train = replace(train, learning_rate=learning_rate)
+        train = replace(train, worlds=worlds, rngs=acting.rngs, noise=acting.noise, memory=acting.memory)
+        train = replace(train, policy=policy, key=key, learning_rate=learning_rate)
         train, metrics = self._optimize(train, target_kl, batch, order_key, axis)
         policy = train.policy
         if self.normalize_observations:
@@ -212,12 +248,13 @@ class Ppo:
         task: Task[Any],
         policy: ActorCritic,
         worlds: PyTree,
+        memory: Memory,
         transitions: Transition,
         images: Images | None,
         axis: str | None,
     ) -> tuple[PpoBatch, Normalizer]:
         """The samples of a rollout with normalized advantages and value targets, and the new return normalizer."""
-        advantage, target, normalizer = value_targets(self, task, policy, worlds, transitions, images, axis)
+        advantage, target, normalizer = value_targets(self, task, policy, worlds, transitions, images, axis, memory)
         center = masked_mean(advantage, transitions.valid, axis)
         std = jnp.sqrt(masked_mean((advantage - center) ** 2, transitions.valid, axis))
         assert transitions.log_prob is not None
@@ -229,7 +266,8 @@ class Ppo:
             target=target,
             weight=transitions.valid.astype(jnp.float32),
         )
-        return flatten_batch(batch, images, task.spec.image_interval), normalizer
+        steps = self.sequence_length if policy.memory is not None else task.spec.image_interval if images else None
+        return flatten_batch(batch, images, steps), normalizer
 
     def _optimize(
         self, train: PpoState, target_kl: Float[Array, ""], batch: PpoBatch, key: PRNGKeyArray, axis: str | None
@@ -259,9 +297,12 @@ class Ppo:
         policy = policy.with_params(params)
         if self.final_std > 0.0:
             policy = replace(policy, log_std=jax.lax.stop_gradient(policy.log_std))
-        image_features = None if batch.image is None else policy.encode(batch.image)
-        image_features = None if image_features is None else image_features[:, None]
-        actions, value = policy.distribution_and_value(batch.observation, image_features)
+        image_features, memory = None if batch.image is None else policy.encode(batch.image), None
+        if batch.context is not None:
+            if image_features is not None:
+                image_features = for_each_step(image_features, self.sequence_length)
+            memory = batch.context.remember(policy, batch.observation, image_features)
+        actions, value = policy.distribution_and_value(batch.observation, image_features, memory)
         log_ratio = actions.log_prob(batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)
 
@@ -275,7 +316,9 @@ class Ppo:
         loss = -surrogate + self.value_coef * value_loss - self.entropy_coef * entropy
         auxiliary = {}
         if policy.state_estimator is not None:
-            auxiliary["state_estimation_loss"] = total(policy.estimation_loss(batch.observation, image_features))
+            auxiliary["state_estimation_loss"] = total(
+                policy.estimation_loss(batch.observation, image_features, memory)
+            )
             loss = loss + self.state_estimation_coef * auxiliary["state_estimation_loss"]
         return loss, auxiliary | {
             "count": jnp.sum(batch.weight),
@@ -289,22 +332,20 @@ class Ppo:
 
 
 def explore(
-    policy: ActorCritic,
-    observation: Float[Array, "*b d"],
-    rngs: Rng,
-    image_features: ImageFeatures = None,
-    noise: Noise = None,
-) -> tuple[Decision, Rng]:
+    policy: ActorCritic, observation: Float[Array, "*b d"], acting: Acting, image_features: ImageFeatures = None
+) -> tuple[Decision, Acting]:
     """Actions drawn from the policy, for all worlds and agents in one pass of the network.
 
     With correlated noise the log-probability remains that of the action given its observation alone: the noise is
     standard Gaussian in every single step. That is the density which the loss compares it with.
     """
-    actions = policy.distribution(observation, image_features)
-    if noise is not None:
+    memory = policy.remember(observation, acting.memory, image_features)
+    acting = replace(acting, memory=memory)
+    actions = policy.distribution(observation, image_features, memory)
+    if acting.noise is not None:
         assert isinstance(actions, Normal)
-        action = actions.from_noise(noise)
-        return Decision(action, actions.log_prob(action)), rngs
+        action = actions.from_noise(acting.noise.value)
+        return Decision(action, actions.log_prob(action)), acting
 
     def sample(head: Array, rng: Rng) -> tuple[Array, Rng]:
         one = jax.tree.unflatten(tree, [head, *rest])
@@ -313,5 +354,5 @@ def explore(
     (head, *rest), tree = jax.tree.flatten(actions)
     for _ in range(observation.ndim - 1):
         sample = jax.vmap(sample)
-    action, rngs = sample(head, rngs)
-    return Decision(action, actions.log_prob(action)), rngs
+    action, rngs = sample(head, acting.rngs)
+    return Decision(action, actions.log_prob(action)), replace(acting, rngs=rngs)

@@ -16,10 +16,10 @@ from ..policy.encoder import Precision, Torso, cast_to, update_normalizer
 from ..policy.nets import Normalizer
 from ..policy.policy import ImageFeatures
 from .dqn import require_discrete
-from .exploration import Noise, explore_epsilon_greedy, linear_schedule
+from .exploration import explore_epsilon_greedy, linear_schedule
 from .learner import Metrics
 from .returns import lambda_returns
-from .rollout import Decision, EpisodeStats, Transition, init_worlds, masked_mean, observe_all, rollout
+from .rollout import Acting, Decision, EpisodeStats, Transition, init_worlds, masked_mean, observe_all, rollout
 
 
 @struct
@@ -144,15 +144,17 @@ class Pqn:
         policy = train.policy
         epsilon = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
 
-        def act(observation: Array, rngs: Rng, _: ImageFeatures, noise: Noise) -> tuple[Decision, Rng]:
-            action, rngs = self.explore(policy, observation, rngs, epsilon)
+        def act(observation: Array, acting: Acting, _: ImageFeatures) -> tuple[Decision, Acting]:
+            action, rngs = self.explore(policy, observation, acting.rngs, epsilon)
             values = self._values(policy, policy.normalizer(observation))
-            return Decision(action, value=self._best(policy, values)), rngs
+            return Decision(action, value=self._best(policy, values)), Acting(rngs)
 
-        worlds, rngs, transitions, stats, *_ = rollout(task, act, train.worlds, train.rngs, self.rollout_length)
+        worlds, acting, transitions, stats, _ = rollout(
+            task, act, train.worlds, Acting(train.rngs), self.rollout_length
+        )
         batch = self._batch(task, policy, worlds, transitions)
         key, order_key = jax.random.split(train.key)
-        train = replace(train, worlds=worlds, rngs=rngs, key=key)
+        train = replace(train, worlds=worlds, rngs=acting.rngs, key=key)
         train, metrics = self._optimize(train, batch, order_key, progress, axis)
         policy = train.policy
         if self.normalize_observations:

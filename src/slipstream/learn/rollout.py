@@ -14,8 +14,9 @@ from jaxtyping import Array, Bool, Float, Int
 from ..core.rng import Rng
 from ..core.struct import struct
 from ..core.task import CameraTask, PackedImage, PrivilegedTask, Restart, State, Task, advance, draw_restart
+from ..policy.memory import Memory, forget
 from ..policy.policy import ImageFeatures
-from .exploration import Noise, OrnsteinUhlenbeck
+from .exploration import OrnsteinUhlenbeck
 
 BLOCK = 256
 """Agents of a block: on a CPU they and all that is computed for them stay in the nearest caches."""
@@ -38,8 +39,28 @@ class Decision:
     value: Float[Array, "*b"] | None = None  # estimate of the best action's return
 
 
-ActFn = Callable[[Float[Array, "*b d"], Rng, ImageFeatures, Noise], tuple[Decision, Rng]]
-"""From observations, generators, image features and correlated noise to decisions and the generators after them."""
+@struct
+class Acting:
+    """What belongs to the acting of every agent and goes on from step to step."""
+
+    rngs: Rng
+    noise: OrnsteinUhlenbeck | None = None  # correlated exploration noise; None if it is white
+    memory: Memory = None  # of the policy
+
+    def before_step(self, ended: Bool[Array, "*b"]) -> "Acting":
+        """With the noise of the next step."""
+        if self.noise is None:
+            return self
+        noise, rngs = self.noise.step(self.rngs, ended)
+        return replace(self, noise=noise, rngs=rngs)
+
+    def after_step(self, ended: Bool[Array, "*b"]) -> "Acting":
+        """Without what was remembered of episodes that had ended: the step has restarted them."""
+        return self if self.memory is None else replace(self, memory=forget(self.memory, ended))
+
+
+ActFn = Callable[[Float[Array, "*b d"], Acting, ImageFeatures], tuple[Decision, Acting]]
+"""From observations and image features to decisions."""
 EncodeFn = Callable[[PackedImage], ImageFeatures]
 
 
@@ -55,6 +76,7 @@ class Transition:
     terminated: Bool[Array, "*b"]
     truncated: Bool[Array, "*b"]
     valid: Bool[Array, "*b"]  # false for the step that restarts a world: it is no experience
+    memory: Memory = None  # of the policy once it has seen the observation
     state: Any = None  # the states before the step, if they are kept
 
 
@@ -101,21 +123,20 @@ def rollout(
     task: Task[S],
     act: ActFn,
     states: S,
-    rngs: Rng,
+    acting: Acting,
     length: int,
     encode: EncodeFn | None = None,
-    noise: OrnsteinUhlenbeck | None = None,
-) -> tuple[S, Rng, Transition, EpisodeStats, Images | None, OrnsteinUhlenbeck | None]:
+) -> tuple[S, Acting, Transition, EpisodeStats, Images | None]:
     """Act in every world for `length` steps; transitions and images come back stacked in time."""
-    states, (rngs, noise), experience, stats = in_blocks(
-        lambda states, exploration: rollout_block(task, act, states, exploration, length, encode),
+    states, acting, experience, stats = in_blocks(
+        lambda states, acting: rollout_block(task, act, states, acting, length, encode),
         states,
-        (rngs, noise),
+        acting,
         agents=task.spec.agents,
     )
     transitions, images = join_in_time(experience)
     stats = jax.tree.map(partial(jnp.sum, axis=0), stats)
-    return join(states), join(rngs), transitions, stats, images, join(noise)
+    return join(states), join(acting), transitions, stats, images
 
 
 def join(blocks: Tree) -> Tree:
@@ -218,9 +239,7 @@ def observe_all(task: Task[S], states: S, age: Int[Array, ""] | int | None = Non
     return observation
 
 
-Exploration = tuple[Rng, OrnsteinUhlenbeck | None]
-"""What exploration carries from step to step."""
-Collected = tuple[Exploration, EpisodeStats]
+Collected = tuple[Acting, EpisodeStats]
 """What a rollout carries from step to step besides its worlds."""
 
 
@@ -228,11 +247,11 @@ def rollout_block(
     task: Task[S],
     act: ActFn,
     states: S,
-    exploration: Exploration,
+    acting: Acting,
     length: int,
     encode: EncodeFn | None,
     keep_states: bool = False,
-) -> tuple[S, Exploration, tuple[Transition, Images | None], EpisodeStats]:
+) -> tuple[S, Acting, tuple[Transition, Images | None], EpisodeStats]:
     """The rollout of one block of worlds, perhaps with the states before each step."""
     spec = task.spec
 
@@ -242,13 +261,11 @@ def rollout_block(
         age: Int[Array, ""] | int = 0,
         image_features: ImageFeatures = None,
     ) -> tuple[tuple[S, Stale, Collected], Transition]:
-        states, stale, ((rngs, noise), stats) = carry
+        states, stale, (acting, stats) = carry
         with jax.named_scope("observation"):
             observation = observe_all(task, states, None if image_features is None else age)
         with jax.named_scope("policy"):
-            if noise is not None:
-                noise, rngs = noise.step(rngs, states.ended)
-            decision, rngs = act(observation, rngs, image_features, None if noise is None else noise.value)
+            decision, acting = act(observation, acting.before_step(states.ended), image_features)
         with jax.named_scope("physics"):
             after, stale = advance_worlds(task, states, decision.action, restarts, stale)
         transition = Transition(
@@ -260,11 +277,12 @@ def rollout_block(
             terminated=after.terminated,
             truncated=after.truncated,
             valid=~states.ended,
+            memory=acting.memory,
             state=states if keep_states else None,
         )
         with jax.named_scope("physics"):
             stats = count_episodes(task, stats, states, after)
-        return (after, stale, ((rngs, noise), stats)), transition
+        return (after, stale, (acting.after_step(states.ended), stats)), transition
 
     def image_steps(
         restarts: Restart[S], carry: tuple[S, Stale, Collected]
@@ -280,16 +298,16 @@ def rollout_block(
         carry, transitions = jax.lax.scan(lambda c, age: step(c, age), carry, jnp.arange(spec.image_interval))
         return carry, (transitions, Images(image, image_features))
 
-    rest = exploration, init_stats(task, states)
+    rest = acting, init_stats(task, states)
     if encode is None:
-        (states, (exploration, stats)), transitions = with_restarts(task, tick, states, rest, length)
-        return states, exploration, (transitions, None), stats
+        (states, (acting, stats)), transitions = with_restarts(task, tick, states, rest, length)
+        return states, acting, (transitions, None), stats
     window = max(RESTART_WINDOW // spec.image_interval, 1)
-    (states, (exploration, stats)), (transitions, images) = with_restarts(
+    (states, (acting, stats)), (transitions, images) = with_restarts(
         task, image_steps, states, rest, length // spec.image_interval, window
     )
     transitions = jax.tree.map(lambda x: x.reshape(length, *x.shape[2:]), transitions)
-    return states, exploration, (transitions, images), stats
+    return states, acting, (transitions, images), stats
 
 
 def init_stats(task: Task[S], states: S) -> EpisodeStats:

@@ -29,6 +29,7 @@ from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs,
 from .ppo import explore
 from .reverse_pass import ActorGradient, ReversePass, actor_params, with_actor_params
 from .rollout import (
+    Acting,
     EpisodeStats,
     Images,
     Transition,
@@ -261,8 +262,8 @@ class Shac:
     ) -> tuple[Any, Rng, tuple[Transition, Images | None], tuple[ActorGradient, ActorGradient, EpisodeStats]]:
         """A window of one block of worlds, forward and back: and if `measured`, back again without rewards."""
         encode = policy.encode if task.spec.image_shape else None
-        states, (rngs, _), (transitions, images), stats = rollout_block(
-            task, partial(explore, policy), states, (rngs, None), self.rollout_length, encode, keep_states=True
+        states, acting, (transitions, images), stats = rollout_block(
+            task, partial(explore, policy), states, Acting(rngs), self.rollout_length, encode, keep_states=True
         )
         with jax.named_scope("learner"):
             back = partial(self.reverse_pass(task, policy), transitions, states, images)
@@ -275,7 +276,7 @@ class Shac:
             # A loop, so that the pass is compiled once.
             gradient, of_critic = jax.lax.fori_loop(0, jnp.where(measured, 2, 1), once, (nothing, nothing))
         experience = replace(transitions, state=None, log_prob=None), images
-        return states, rngs, experience, (gradient, of_critic, stats)
+        return states, acting.rngs, experience, (gradient, of_critic, stats)
 
     def reverse_pass(self, task: Task[Any], policy: ActorCritic) -> ReversePass:
         """The way back through a window, with these settings."""
@@ -305,12 +306,12 @@ class Shac:
         policy = train.policy
         _, target, return_normalizer = value_targets(self, task, policy, train.worlds, transitions, images, axis)
         batch = CriticBatch(transitions.observation, target, transitions.valid.astype(jnp.float32))
-        batch = flatten_batch(batch, images, task.spec.image_interval)
+        batch = flatten_batch(batch, images, task.spec.image_interval if images else None)
 
         def loss(params: PyTree, batch: CriticBatch) -> tuple[Array, Metrics]:
             critic, image_encoder, state_estimator = params
             learned = replace(policy, critic=critic, image_encoder=image_encoder, state_estimator=state_estimator)
-            image_features = None if batch.image is None else jnp.asarray(learned.encode(batch.image))[:, None]
+            image_features = None if batch.image is None else learned.encode(batch.image)
             error = learned.value(batch.observation, image_features) - batch.target
             total = jnp.sum(batch.weight * error**2)
             metrics = {"count": jnp.sum(batch.weight), "value_loss": total}

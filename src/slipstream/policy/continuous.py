@@ -11,6 +11,7 @@ from ..core.struct import static, struct
 from ..core.task import ObstacleDistance, Spec
 from .cvar import Risk
 from .encoder import Torso
+from .memory import Memory
 from .nets import Linear, Normalizer
 from .policy import ImageFeatures
 from .quantile import RETURN_QUANTILES, QuantileEmbedding, quantile_linear, tau_midpoints
@@ -112,12 +113,12 @@ class DeterministicPolicy:
         """The action for a normalized observation."""
         return jnp.tanh(self.actor(observation))
 
-    def start(self) -> None:
+    def start(self, *batch: int) -> None:
         """No memory."""
 
     def act(
-        self, observation: Float[Array, "*b d"], memory: None = None, image_features: ImageFeatures = None
-    ) -> tuple[Array, None]:
+        self, observation: Float[Array, "*b d"], memory: Memory = None, image_features: ImageFeatures = None
+    ) -> tuple[Array, Memory]:
         return self.action(self.normalizer(observation)), memory
 
     def return_quantiles(self, observation: Float[Array, "*b d"], action: Array) -> Float[Array, "*b k"] | None:
@@ -148,12 +149,12 @@ class SquashedGaussianPolicy:
         mean, log_std = jnp.split(self.actor(observation), 2, -1)
         return mean, LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (jnp.tanh(log_std) + 1.0)
 
-    def start(self) -> None:
+    def start(self, *batch: int) -> None:
         """No memory."""
 
     def act(
-        self, observation: Float[Array, "*b d"], memory: None = None, image_features: ImageFeatures = None
-    ) -> tuple[Array, None]:
+        self, observation: Float[Array, "*b d"], memory: Memory = None, image_features: ImageFeatures = None
+    ) -> tuple[Array, Memory]:
         return jnp.tanh(self.mean_and_log_std(self.normalizer(observation))[0]), memory
 
 

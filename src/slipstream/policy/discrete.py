@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from ..core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from ..core.struct import static, struct
 from .encoder import Torso
+from .memory import Memory
 from .nets import Linear, Normalizer
 from .policy import ImageFeatures
 from .quantile import RETURN_QUANTILES, tau_midpoints
@@ -187,12 +188,12 @@ class QPolicy:
             return outputs[..., 0]
         return jnp.sum(jax.nn.softmax(outputs) * self.support, -1)
 
-    def start(self) -> None:
+    def start(self, *batch: int) -> None:
         """No memory."""
 
     def act(
-        self, observation: Float[Array, "*b d"], memory: None = None, image_features: ImageFeatures = None
-    ) -> tuple[Array, None]:
+        self, observation: Float[Array, "*b d"], memory: Memory = None, image_features: ImageFeatures = None
+    ) -> tuple[Array, Memory]:
         return self.actions.best(self.values(self.outputs(self.normalizer(observation)))), memory
 
     def return_quantiles(self, observation: Float[Array, "*b d"], action: Array) -> Float[Array, "*b k"] | None:

@@ -10,6 +10,7 @@ from ..core.task import ObstacleDistance
 from .cvar import Risk
 from .discrete import DiscreteActions, QHead
 from .encoder import Torso
+from .memory import Memory
 from .nets import Normalizer
 from .policy import ImageFeatures
 from .quantile import RETURN_QUANTILES, QuantileEmbedding, quantile_linear, tau_midpoints
@@ -49,12 +50,12 @@ class IqnPolicy:
         quantiles = self.quantile_values(self.normalizer(observation), tau_midpoints(self.eval_quantiles))
         return jnp.sum(quantiles * weights[..., None], -2)
 
-    def start(self) -> None:
+    def start(self, *batch: int) -> None:
         """No memory."""
 
     def act(
-        self, observation: Float[Array, "*b d"], memory: None = None, image_features: ImageFeatures = None
-    ) -> tuple[Array, None]:
+        self, observation: Float[Array, "*b d"], memory: Memory = None, image_features: ImageFeatures = None
+    ) -> tuple[Array, Memory]:
         return self.actions.best(self.values(observation)), memory
 
     def return_quantiles(self, observation: Float[Array, "*b d"], action: Array) -> Float[Array, "*b k"]:

@@ -5,6 +5,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 from jaxtyping import Array, Float, PyTree
 
 from ..core.task import PackedImage
+from .memory import Memory
 from .nets import Normalizer
 
 ImageFeatures = Float[Array, "*b e"] | None
@@ -14,13 +15,13 @@ ImageFeatures = Float[Array, "*b e"] | None
 class Policy(Protocol):
     """A struct of weights that acts. Observations may have leading batch axes."""
 
-    def start(self) -> None:
-        """Memory at the start of an episode: no policy here has one."""
+    def start(self, *batch: int) -> Memory:
+        """Memory at the start of episodes; None for a policy that has none."""
         ...
 
     def act(
-        self, observation: Float[Array, "*b d"], memory: None = None, image_features: ImageFeatures = None
-    ) -> tuple[Array, None]:
+        self, observation: Float[Array, "*b d"], memory: Memory = None, image_features: ImageFeatures = None
+    ) -> tuple[Array, Memory]:
         """The best action, without exploration, and the memory after it."""
         ...
 

@@ -39,14 +39,18 @@ def waypoint(task: "Field", world: FieldWorld, turns: Count, stage: Count, lane:
     return Vec2(x, lane_center(task.crop, world.rows, lane + aside, x))
 
 
-def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldProgress, Flag]:
-    """The progress once the robot is there, and whether it has reached its waypoint."""
+def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldProgress, Flag, Scalar]:
+    """The progress once the robot is there, whether it has reached its waypoint, and how much nearer it has come."""
     world, was = state.world, state.progress
     goal = waypoint(task, world, was.turns, was.stage, was.lane)
     distance = (goal - body.position).norm()
-    reached = distance < task.waypoint_radius
     count = legs(world)
-    turned = reached & (was.stage > count)
+    turning = was.stage > count
+    # In a headland any distance from the rows will do.
+    outside = along(world, was.turns, body.position.x) > world.rows.length
+    crossed = outside & (jnp.abs(goal.y - body.position.y) < task.waypoint_radius)
+    reached = jnp.where(turning, crossed, distance < task.waypoint_radius)
+    turned = reached & turning
     finished = reached & (was.stage == count) & (was.turns == task.lanes - 1)
     turns = was.turns + turned
     stage = jnp.where(turned, 0, was.stage + reached)
@@ -63,7 +67,7 @@ def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldPro
         lost=was.lost | (distance > was.leg + task.lost_distance),
         finished=was.finished | finished,
     )
-    return progress, reached
+    return progress, reached, was.distance - distance
 
 
 def queue_error(world: FieldWorld, progress: FieldProgress) -> Count:

@@ -10,7 +10,7 @@ from ...core.task import State
 from ...dynamics.rover import CRAB, Ground, RoverState
 from .course import MARGIN, along, legs, waypoint
 from .rows import draw_rows, lane_center
-from .state import Controls, FieldProgress, FieldState, FieldWorld, Queue
+from .state import Controls, Count, FieldProgress, FieldState, FieldWorld, Queue
 
 if TYPE_CHECKING:
     from .task import Field
@@ -62,7 +62,7 @@ def reset(task: "Field", rng: Rng) -> FieldState:
         finished=no,
         episode_return=zero,
     )
-    return State(world, body, progress, rng, jnp.int32(0), zero, no, no)
+    return State(world, body, progress, rng, jnp.int32(0), jnp.asarray(zero), no, no)
 
 
 def draw_queue(task: "Field", rng: Rng) -> tuple[Queue, Rng]:
@@ -86,7 +86,7 @@ def draw_ground(task: "Field", rng: Rng) -> tuple[Ground, Rng]:
 
 
 def draw_body(
-    task: "Field", world: FieldWorld, rng: Rng, turns: Scalar, lane: Scalar, distance: Scalar
+    task: "Field", world: FieldWorld, rng: Rng, turns: Count, lane: Count, distance: Scalar
 ) -> tuple[RoverState, Rng]:
     """At rest in the lane. A robot that can turn looks ahead; in crab mode it drives every second lane backward."""
     x = along(world, turns, distance)

@@ -18,14 +18,11 @@ if TYPE_CHECKING:
 def judge(task: "Field", state: FieldState, body: RoverState) -> FieldState:
     """The state once the robot is there."""
     step, reward = state.step + 1, task.reward
-    progress, reached = follow(task, state, body)
+    progress, reached, closer = follow(task, state, body)
     touched = touches(task, state, body)
     finished = progress.finished & ~touched
     over = touched | progress.lost | finished
     late = (step.astype(jnp.float32) * task.control_dt >= task.time_limit - 1e-4) & ~over
-    closer = jnp.where(
-        reached, state.progress.distance - task.waypoint_radius, state.progress.distance - progress.distance
-    )
     earned = (
         reward.step
         + reward.progress * closer

@@ -115,7 +115,7 @@ def all_plants(crop: Crop, rows: Rows, lanes: int) -> Float[Array, "plants 3"]:
     def one(row: Count, number: Count) -> Array:
         offset = curve(crop, rows, number.astype(jnp.float32) * crop.plant_spacing)
         center, exists = plant(crop, rows, row, number, offset)
-        return jnp.stack([center.x, center.y, exists.astype(jnp.float32)])
+        return jnp.stack([center.x, center.y, jnp.asarray(exists, jnp.float32)])
 
     return jax.vmap(one)(row, number)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...core.geometry import Scalar, sin_cos
+from ...core.geometry import sin_cos
 from ...core.task import stack_features
 from ...sensors.lidar import to_sensor_frame
 from .course import queue_error, waypoint
@@ -39,7 +39,7 @@ def measured_ranges(task: "Field", state: FieldState) -> Float[Array, "beams"]:
     return task.lidar.measure(true_ranges(task, state), state.rng.fork(LIDAR_STREAM))
 
 
-def command(task: "Field", state: FieldState) -> tuple[list[Scalar], Scalar, Scalar]:
+def command(task: "Field", state: FieldState) -> tuple[list[Array], Array, Array]:
     """What the queue shows: rows left, one-hot; −1 to turn right, 1 to turn left; −1 in every second lane.
 
     After the last command the first two are zero.

@@ -18,7 +18,7 @@ from ...core.task import Spec, Task, derive
 from ...dynamics.rover import ACKERMANN, CRAB, Rover, RoverState
 from ...sensors.lidar import Lidar
 from . import course, reset, rewards, sensing
-from .baselines import BASELINES
+from .baselines import baselines
 from .rows import all_plants
 from .settings import Crop, FieldReward, Terrain
 from .state import Controls, FieldState
@@ -140,15 +140,15 @@ class Field(Task[FieldState]):
         controls = Controls(steer, throttle, mode, rest[0] > 0.0, tuple(rest[1:]))
         return replace(state, progress=course.press(self, state, controls)), controls
 
-    def move(self, state: FieldState, controls: Controls) -> RoverState:
+    def move(self, state: FieldState, command: Controls) -> RoverState:
         """Where the robot is after one control period."""
         dt, ground = self.control_dt / self.substeps, state.world.ground
 
         @jax.jit
         def substep(body: RoverState) -> RoverState:
-            return self.rover.step(body, controls.throttle, controls.mode, ground, dt)
+            return self.rover.step(body, command.throttle, command.mode, ground, dt)
 
-        body = self.rover.steer(state.body, controls.steer * self.steering_step)
+        body = self.rover.steer(state.body, command.steer * self.steering_step)
         for _ in range(self.substeps):
             body = jax.lax.optimization_barrier(substep(body))
         return body
@@ -170,11 +170,11 @@ class Field(Task[FieldState]):
         progress, time = state.progress, state.step.astype(jnp.float32) * self.control_dt
         success = progress.finished & ~progress.touched
         return {
-            "success": success.astype(jnp.float32),
-            "episode_return": progress.episode_return,
-            "lanes": (progress.turns + progress.finished).astype(jnp.float32),
-            "touched": jnp.asarray(progress.touched).astype(jnp.float32),
-            "lost": jnp.asarray(progress.lost).astype(jnp.float32),
+            "success": jnp.asarray(success, jnp.float32),
+            "episode_return": jnp.asarray(progress.episode_return),
+            "lanes": jnp.asarray(progress.turns + progress.finished, jnp.float32),
+            "touched": jnp.asarray(progress.touched, jnp.float32),
+            "lost": jnp.asarray(progress.lost, jnp.float32),
             "duration": jnp.where(success, time, jnp.nan),
         }
 
@@ -185,7 +185,7 @@ class Field(Task[FieldState]):
             "position": jnp.stack([body.position.x, body.position.y, 0.0 * body.yaw], -1),
             "yaw": jnp.asarray(body.yaw),
             "wheel_angles": jnp.stack(body.angles.parts, -1),
-            "speed": 0.5 * (body.left + body.right),
+            "speed": jnp.asarray(0.5 * (body.left + body.right)),
             "ranges": sensing.measured_ranges(self, state),
             "waypoint": jnp.stack([goal.x, goal.y], -1),
             "command": jnp.stack([progress.command, progress.rows_left, progress.advanced], -1),
@@ -195,18 +195,19 @@ class Field(Task[FieldState]):
         }
 
     def world_record(self, state: FieldState) -> dict[str, Array]:
-        """Plants (x, y, whether there is one), and of each command the lanes to the left."""
+        """Plants (x, y, whether there is one), the length of rows, and of each command its side and rows."""
         turns = jnp.arange(self.lanes - 1)
         queue = state.world.queue
         return {
             "plants": all_plants(self.crop, state.world.rows, (self.lanes - 1) * self.max_rows),
-            "right": jax.vmap(queue.is_right)(turns),
+            "length": jnp.asarray(state.world.rows.length),
+            "right": jnp.asarray(jax.vmap(queue.is_right)(turns)),
             "rows": jax.vmap(queue.rows_of)(turns),
         }
 
     def baselines(self) -> dict[str, Callable[[FieldState], Array]]:
         """Scripts on the same worlds."""
-        return {name: partial(script, self) for name, script in BASELINES.items()}
+        return {name: partial(script, self) for name, script in baselines(self).items()}
 
     def summary(self, metrics: Mapping[str, np.ndarray]) -> dict[str, float]:
         duration = metrics["duration"]
