@@ -318,7 +318,7 @@ def foreign_pilot(task: AnyTask, act: Act | HostPolicy) -> Pilot:
     def encode(policy: None, states: AnyState) -> Any:
         return jax.vmap(task.image)(states) if isinstance(task, CameraTask) and spec.image_shape else None
 
-    def decide(policy: None, states: AnyState, image: Array | None, age: Any) -> Array:
+    def decide(policy: None, states: AnyState, memory: None, image: Array | None, age: Any) -> tuple[Array, None]:
         observation = jax.vmap(task.observe)(states)
         if held:
             observation = with_image_age(observation, states, age, spec.image_interval)
@@ -328,7 +328,7 @@ def foreign_pilot(task: AnyTask, act: Act | HostPolicy) -> Pilot:
             packed = image.reshape(-1, *image.shape[len(batch) :])
             rows.append(jnp.stack([(packed >> (8 * c)).astype(jnp.uint8) for c in range(spec.image_shape[2])], -1))
         actions = on_host(act.function, spec.action, *rows) if isinstance(act, HostPolicy) else act(rows[0])
-        return actions.reshape(*batch, *spec.action.shape)
+        return actions.reshape(*batch, *spec.action.shape), None
 
     return Pilot(encode, decide)
 

@@ -16,8 +16,8 @@ import psutil
 from ..runs.files import json_text, write_text
 from .work import Work
 
-PAUSE = 0.5
-"""Seconds from one look at a process to the next."""
+PAUSE, KEPT = 0.5, 200
+"""Seconds from one look at a process to the next, and how many of them are kept at most."""
 Watch = Callable[[str, float], None]
 """Told what a trial has reached, and its seconds so far."""
 
@@ -108,7 +108,8 @@ def follow(process: Any, samples: Callable[[], int], watch: Watch, name: str) ->
         last = now, spent
         watch(f"{name}: {samples() / 1e6:.2f} M samples", now - began)
     process.wait()
-    return usage
+    every = -(-len(usage["seconds"]) // KEPT) or 1
+    return {name: values[::every] for name, values in usage.items()}
 
 
 def figures(trials: Sequence[Trial]) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Work:
         if not isinstance(learner, Ppo):
             hint = f"{name}-ppo" if isinstance(learner, Shac) else "one whose learner is ppo"
             raise ValueError(f"other libraries' PPO needs the settings of a preset by PPO: choose {hint}, not {name}")
+        if learner.memory != "none" or experiment.task.spec.image_shape:
+            raise ValueError(f"policies of other libraries are compared without memory and camera, and {name} has one")
         work = cls(
             preset=name,
             worlds=learner.worlds,

@@ -93,4 +93,5 @@ def train(work: Work, meter: Meter) -> None:
         return from_torch(picks[:, 0] if isinstance(space, Discrete) else picks)
 
     meter.watch(env.worlds, act)
-    SequentialTrainer(env=env, agents=agent, cfg={"timesteps": 10**9, "disable_progressbar": True}).train()
+    forever = {"timesteps": 10**9, "disable_progressbar": True, "close_environment_at_exit": False}
+    SequentialTrainer(env=env, agents=agent, cfg=forever).train()
