@@ -38,3 +38,10 @@ def from_torch(tensor: Any) -> Array:
 def torch_device() -> str:
     """Where our arrays are, as torch calls it."""
     return "cuda" if jax.default_backend() in ("gpu", "cuda", "rocm") else "cpu"
+
+
+def mean_of(values: Any) -> float:
+    """The mean of the numbers among the values; NaN if there are none, as for a metric that does not apply."""
+    found = np.asarray(values)
+    found = found[np.isfinite(found)]
+    return float(found.mean()) if found.size else float("nan")

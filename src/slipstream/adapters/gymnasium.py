@@ -18,7 +18,7 @@ from ..core.errors import require_choice
 from ..core.spaces import Box
 from ..experiment import registry
 from ..plants.settings import PlantSettings
-from .arrays import from_torch, to_numpy, to_torch
+from .arrays import from_torch, mean_of, to_numpy, to_torch
 from .libraries import needed
 from .plant_world import PlantWorld, make_plant
 from .rendering import Recorder
@@ -96,7 +96,7 @@ class SlipstreamEnv(gymnasium.Env[Any, Any]):
         if self.worlds.agents > 1:
             info = {"rewards": np.array(step.reward), "ended": np.array(step.done)}
         if over:
-            info["metrics"] = {name: float(np.nanmean(value)) for name, value in step.metrics.items()}
+            info["metrics"] = {name: mean_of(value) for name, value in step.metrics.items()}
         if isinstance(self.worlds, PlantWorld) and self.worlds.plant.failed is not None:
             info["plant_failed"] = bool(np.any(self.worlds.plant.failed))
         return info

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import mean_of
 from .tasks import TaskLike, find_task
 from .vector import Observation, Worlds
 
@@ -24,4 +25,4 @@ def score(
         observation, over = step.observation, over | np.asarray(step.done)
         returns += np.asarray(step.reward)
         metrics = {name: np.asarray(value) for name, value in step.metrics.items()}
-    return {"return": float(returns.mean())} | {name: float(np.nanmean(value)) for name, value in metrics.items()}
+    return {"return": float(returns.mean())} | {name: mean_of(value) for name, value in metrics.items()}

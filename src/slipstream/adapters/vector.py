@@ -251,7 +251,7 @@ class Worlds:
         if self.autoreset == "never":
             after = self._masked(before, moved)
             return after, after, restarts
-        after = jax.vmap(partial(restart_ended, task))(moved, moved.ended, restarts)
+        after = jax.vmap(partial(restart_ended, task))(moved, moved.ended, restarts, moved.rng)
         stale = None if restarts.stale is None else restarts.stale | jnp.all(moved.ended, axis=1)
         return moved, after, replace(restarts, stale=stale)
 

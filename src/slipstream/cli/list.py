@@ -24,6 +24,7 @@ def run(words: list[str]) -> int:
         "algorithms": list(registry.LEARNERS),
         "comparisons": {name: list(names) for name, names in registry.comparisons().items()},
         "plants": list(DEFAULT_EPISODES),
+        "libraries": [f"{name}:ENVIRONMENT" for name in registry.libraries()],
         "devices": [f"{d.platform}:{d.device_kind}" for d in jax.devices()],
         "problems": registry.problems(),
     }
@@ -55,6 +56,6 @@ def format_list(result: dict[str, Any]) -> str:
     for name, settings in result["tasks"].items():
         told = "; ".join(f"{key}: {', '.join(map(str, values))}" for key, values in settings.items())
         lines.append(f"task        {name:22} {told}")
-    for key in ("algorithms", "comparisons", "plants", "devices"):
+    for key in ("algorithms", "comparisons", "plants", "libraries", "devices"):
         lines.append(f"{key:11} {', '.join(result[key])}")
     return "\n".join(lines + [f"problem     {text}" for text in result["problems"]])

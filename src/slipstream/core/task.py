@@ -404,7 +404,7 @@ def advance(task: Task[S], state: S, action: Array, restart: Restart[S] | None =
     few worlds need one.
     """
     restart = draw_restart(task, state) if restart is None else restart
-    return restart_ended(task, step_agents(task, state, action), state.ended, restart)
+    return restart_ended(task, step_agents(task, state, action), state.ended, restart, state.rng)
 
 
 def step_agents(task: Task[S], state: S, action: Array) -> S:
@@ -420,10 +420,10 @@ def step_agents(task: Task[S], state: S, action: Array) -> S:
     )
 
 
-def restart_ended(task: Task[S], state: S, ended: Bool[Array, "*agents"], restart: Restart[S]) -> S:
-    """The state in which what has `ended` begins anew."""
-    # The world's own stream goes on: no episode sees the numbers of another, even if two share a prepared start.
-    anew = replace(restart.state, rng=state.rng.bits()[1])
+def restart_ended(task: Task[S], state: S, ended: Bool[Array, "*agents"], restart: Restart[S], rng: Rng) -> S:
+    """The state in which what has `ended` begins anew; `rng` is the world's stream."""
+    # That stream goes on: no episode sees the numbers of another, even if two share a prepared start.
+    anew = replace(restart.state, rng=rng.bits()[1])
     if task.spec.agents == 1:
         return select(ended, anew, state)
     if isinstance(task, RespawningTask):
