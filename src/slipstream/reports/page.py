@@ -36,6 +36,11 @@ td,th{padding:4px 10px 4px 0;text-align:left;border-bottom:1px solid #e2e8f0;ver
 code,pre{font:13px ui-monospace,monospace;background:#f1f5f9;border-radius:5px}code{padding:1px 5px}pre{padding:10px;overflow-x:auto}
 details summary{cursor:pointer;color:#2563eb}.note{color:#64748b;font-size:13px}"""
 
+UTILIZATION_CHARTS = {
+    "cores in use, and the share of the GPU": {"cores_used": "cores", "gpu_utilization": "GPU"},
+    "memory, GB": {"memory_gb": "main memory", "gpu_memory_gb": "GPU"},
+}
+"""What the page draws of a training's use of the machine, by axis."""
 TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ name }} · Slipstream</title>
@@ -109,6 +114,7 @@ def page(run: Run) -> str:
         tiles=tiles(summary, last, words),
         sections=[
             *gradient_sections(metrics, million),
+            *utilization_sections(metrics),
             *module.sections(experiment.task, episodes, episode_metrics),
             *parity.sections(run),
         ],
@@ -182,6 +188,23 @@ def gradient_sections(metrics: list[dict[str, Any]], million: list[float]) -> li
         "sum of that and the norm of the gradient that comes from the rewards of the window. Norms are before clipping."
     )
     return [Section("Gradients through the physics", [Markup(chart) for chart in shown_charts], note)]
+
+
+def utilization_sections(metrics: list[dict[str, Any]]) -> list[Section]:
+    """How busy the machine was; nothing for runs that did not note it."""
+    seconds = [row.get("seconds") or 0.0 for row in metrics]
+    # Of the first look compiling is a part.
+    found = []
+    for words, names in UTILIZATION_CHARTS.items():
+        known: dict[str, tuple[Sequence[float], Sequence[float | None]]] = {
+            title: (seconds[1:], [row.get(name) for row in metrics[1:]])
+            for name, title in names.items()
+            if metrics and metrics[-1].get(name) is not None
+        }
+        if known and len(seconds) > 2:
+            found.append(Markup(charts.lines(known, "seconds", words)))
+    note = "Cores and memory are those of the training process, with compiling, logs and checkpoints."
+    return [Section("How busy the machine was", found, note)] if found else []
 
 
 def rate_text(profile: dict[str, Any] | None) -> str:

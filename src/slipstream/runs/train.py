@@ -21,6 +21,8 @@ from ..learn.compiled import Compiled, Trainer
 from ..learn.rollout import EpisodeStats
 from .profile import Looks
 from .run import Run
+from .utilization import NAMES as UTILIZATION
+from .utilization import Utilization
 
 KEEP = 2
 """Checkpoints that stay besides the best."""
@@ -29,7 +31,7 @@ CHUNK = 8
 PROFILED_SECONDS = 30.0
 """A training must take so long for its parts to be timed: the profiler costs about ten seconds."""
 LESS = "Set --learner.worlds or --learner.capacity (rows of the replay) lower."
-TOLD = ("step", "seconds", "steps_per_second")
+TOLD = ("step", "seconds", "steps_per_second", *UTILIZATION)
 """What a line of metrics says besides metrics."""
 
 
@@ -129,6 +131,7 @@ def _train(
     first = first_step = saved = saved_step = None
     pause, chunk_seconds = save_seconds, 0.0
     looks = Looks(chunk.program.as_text())
+    utilization = Utilization()
     spent, selection = time.process_time(), SelectionMetric(experiment.task, step / total)
     look = TrainingStatus(step, total, before, 0.0, {})
     while step < total:
@@ -148,7 +151,8 @@ def _train(
         selection = selection.counting(stats)
         metrics = to_scalars(metrics, stats, experiment.seeds)
         look = TrainingStatus(step, total, seconds, rate, metrics)
-        run.log({"step": step, "seconds": round(seconds, 3), "steps_per_second": round(rate, 1), **metrics})
+        told = {"step": step, "seconds": round(seconds, 3), "steps_per_second": round(rate, 1)}
+        run.log(told | utilization.look() | metrics)
         watch(look)
         done, stopped = step >= total, stop()
         if done or stopped or now - (saved or now) >= pause:
