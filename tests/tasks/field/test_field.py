@@ -91,8 +91,26 @@ def test_waypoints_of_a_lane_lie_in_its_middle_and_that_of_a_turn_beyond_its_end
         for part in jax.vmap(lambda w: jax.vmap(lambda s: places(w, s))(jnp.arange(legs + 2)))(made.world)
     )
     np.testing.assert_allclose(y[:, :-1], middle[:, :-1], atol=1e-5)
-    # The second lane is driven backward: from beyond its far end to before its near one.
-    np.testing.assert_allclose(x[:, [0, legs, legs + 1]], np.tile([3.4, -0.4, -0.8], (32, 1)), atol=1e-5)
+    # The second lane is driven backward: from its far end to its near one.
+    np.testing.assert_allclose(x[:, [0, legs, legs + 1]], np.tile([3.0, 0.0, -0.8], (32, 1)), atol=1e-5)
+
+
+def test_a_lane_counts_where_the_robot_is_inside_and_a_turn_where_it_is_half_way():
+    """However wide the robot swings: no point has to be met."""
+    task = THREE_LANES
+    state = programs(task)[0](0, 0)
+    count, rows = int(course.legs(state.world)), state.world.rows
+    outside = carried(task, state, (-0.1, 0.2))
+    assert int(outside.progress.stage) == 0
+    assert int(carried(task, state, (0.1, 0.2)).progress.stage) == 1
+    assert int(carried(task, state, (0.1, 0.95)).progress.stage) == 0, "that is another lane"
+    turning = replace(state, progress=replace(state.progress, stage=jnp.int32(count + 1)))
+    side = int(state.world.queue.lane_change(jnp.int32(0)))
+    middle = 0.5 * side * float(rows.spacing)
+    for x in (3.2, 3.9):
+        assert int(carried(task, turning, (x, middle - 0.1 * side)).progress.turns) == 0
+        assert int(carried(task, turning, (x, middle + 0.1 * side)).progress.turns) == 1
+    assert int(carried(task, turning, (2.9, middle + 0.1 * side)).progress.turns) == 0, "still between the rows"
 
 
 def test_leaving_the_way_ends_an_episode_and_the_clock_does_not_terminate_it():
@@ -128,8 +146,7 @@ def test_the_reward_of_a_step_is_the_sum_of_its_terms():
     goal, here = np.array(goal_of(task, state)), np.array([float(p) for p in state.body.position.parts])
     toward = here + 0.4 * (goal - here) / np.linalg.norm(goal - here)
     assert float(carried(task, state, toward).reward) == pytest.approx(-0.5 + 2.0 * 0.4, abs=1e-4)
-    # A waypoint is reached at its circle: progress counts up to there.
-    left = np.linalg.norm(goal - here) - task.waypoint_radius
+    left = np.linalg.norm(goal - here)
     assert float(carried(task, state, goal).reward) == pytest.approx(-0.5 + 2.0 * left + 7.0, abs=1e-4)
 
 
@@ -371,7 +388,7 @@ def test_every_setting_survives_the_way_through_json():
     [
         ({"lanes": 17}, "1 to 16 lanes"), ({"max_rows": 5}, "4 rows apart"), ({"memory_cells": 9}, "memory cells"),
         ({"steering": "sideways"}, "steering"), ({"action_space": "boxes"}, "action space"),
-        ({"midway_starts": 1.5}, "fraction"), ({"waypoint_radius": 0.0}, "positive"), ({"substeps": 0}, "at least 1"),
+        ({"midway_starts": 1.5}, "fraction"), ({"lost_distance": 0.0}, "positive"), ({"substeps": 0}, "at least 1"),
     ],
 )  # fmt: skip
 def test_fields_that_cannot_be_are_refused_in_words(changes, words):

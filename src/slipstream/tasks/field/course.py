@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from .task import Field
 
 MARGIN, HEADLAND = 0.4, 0.8
-"""How far beyond the ends of a lane its first and last waypoint lie, and the waypoint of a turn, m."""
+"""How far before its first lane a robot starts, and how far beyond the rows the waypoint of a turn lies, m."""
+NEAR = 1e-4
+"""What rounding may make of a line that is reached, m."""
 SPACING = 1.9
 """Largest distance between two waypoints of a lane, m."""
 
 
 def legs(world: FieldWorld) -> Count:
     """Waypoints of a lane, less one."""
-    return jnp.ceil((world.rows.length + 2.0 * MARGIN) / SPACING - 1e-3).astype(jnp.int32)
+    return jnp.ceil(world.rows.length / SPACING - 1e-3).astype(jnp.int32)
 
 
 def along(world: FieldWorld, turns: Count, distance: Scalar) -> Scalar:
@@ -30,26 +32,30 @@ def along(world: FieldWorld, turns: Count, distance: Scalar) -> Scalar:
 
 
 def waypoint(task: "Field", world: FieldWorld, turns: Count, stage: Count, lane: Count) -> Vec2:
-    """Where the robot has to go next."""
+    """Where the robot has to go next: along its lane from end to end, and half-way to the next one."""
     length, count = world.rows.length, legs(world)
-    step = (length + 2.0 * MARGIN) / count
     turning = stage > count
-    x = along(world, turns, jnp.where(turning, length + HEADLAND, stage * step - MARGIN))
+    x = along(world, turns, jnp.where(turning, length + HEADLAND, stage * (length / count)))
     aside = jnp.where(turning, 0.5 * world.queue.lane_change(turns), 0.0)
     return Vec2(x, lane_center(task.crop, world.rows, lane + aside, x))
 
 
 def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldProgress, Flag, Scalar]:
-    """The progress once the robot is there, whether it has reached its waypoint, and how much nearer it has come."""
+    """The progress once the robot is there, whether it has reached its waypoint, and how much nearer it has come.
+
+    A waypoint stands for a line across the lane, and in a headland for one along the rows: where a robot crosses it is
+    its own affair.
+    """
     world, was = state.world, state.progress
     goal = waypoint(task, world, was.turns, was.stage, was.lane)
     distance = (goal - body.position).norm()
     count = legs(world)
     turning = was.stage > count
-    # In a headland any distance from the rows will do.
-    outside = along(world, was.turns, body.position.x) > world.rows.length
-    crossed = outside & (jnp.abs(goal.y - body.position.y) < task.waypoint_radius)
-    reached = jnp.where(turning, crossed, distance < task.waypoint_radius)
+    length, done = world.rows.length, along(world, was.turns, body.position.x)
+    aside = body.position.y - lane_center(task.crop, world.rows, was.lane, body.position.x)
+    in_lane = (jnp.abs(aside) < 0.5 * world.rows.spacing) & (done > was.stage * (length / count) - NEAR)
+    half_way = (done > length) & ((body.position.y - goal.y) * world.queue.lane_change(was.turns) > -NEAR)
+    reached = jnp.where(turning, half_way, in_lane)
     turned = reached & turning
     finished = reached & (was.stage == count) & (was.turns == task.lanes - 1)
     turns = was.turns + turned

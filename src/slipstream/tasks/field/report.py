@@ -26,6 +26,8 @@ PLANT, ALARM, BODY, WHEEL, BEAM, HIT, TRAIL, AIM = (
     (58, 125, 68), (220, 38, 38), (37, 99, 235), (15, 23, 42), (234, 88, 12), (194, 65, 12), (30, 64, 175),
     (147, 51, 234),
 )  # fmt: skip
+AIM_RADIUS = 0.15
+"""Of the ring around the waypoint, m."""
 MARGIN = 1.3
 """Of the map beyond rows and path, m."""
 CLOSE = 2.7
@@ -317,7 +319,7 @@ class FieldCanvas:
 
     def _waypoint(self, pen: ImageDraw.ImageDraw, view: View, step: int) -> None:
         x, y = view.at(self.rows["waypoint"][step])
-        r = self.task.waypoint_radius * view.scale
+        r = AIM_RADIUS * view.scale
         pen.ellipse([x - r, y - r, x + r, y + r], outline=(*AIM, 160), width=2 * FINE)
 
     def _rover(self, pen: ImageDraw.ImageDraw, view: View, step: int) -> None:

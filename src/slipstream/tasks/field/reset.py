@@ -38,8 +38,7 @@ def reset(task: "Field", rng: Rng) -> FieldState:
         lane = lane + jnp.where(made, queue.lane_change(jnp.int32(turn)), 0)
         due = due + jnp.where(made, queue.rows_of(jnp.int32(turn)), 0)
     body, rng = draw_body(task, world, rng, turns, lane, distance)
-    step = (rows.length + 2.0 * MARGIN) / legs(world)
-    stage = jnp.floor((distance + MARGIN) / step).astype(jnp.int32) + 1
+    stage = jnp.maximum(jnp.floor(distance * legs(world) / rows.length).astype(jnp.int32) + 1, 0)
     leg = (waypoint(task, world, turns, stage, lane) - body.position).norm()
     zero, no = 0.0 * body.yaw, jnp.bool_(False)
     controls = Controls(zero, zero, jnp.int32(CRAB), no, (zero,) * task.memory_cells)

@@ -63,8 +63,6 @@ class Field(Task[FieldState]):
     """change of a memory cell by one action"""
     time_limit: float = 150.0
     """seconds of an episode"""
-    waypoint_radius: float = 0.35
-    """distance at which a waypoint is reached, m"""
     lost_distance: float = 1.0
     """how much farther from its waypoint than at first a robot has lost its way, m"""
     midway_starts: float = 0.75
@@ -84,10 +82,8 @@ class Field(Task[FieldState]):
             raise ValueError(f"there are up to 8 memory cells, not {self.memory_cells}")
         if min(self.control_rate, self.substeps) < 1 or not self.time_limit > 0.0:
             raise ValueError("control_rate and substeps must be at least 1, and time_limit positive")
-        if not min(self.waypoint_radius, self.lost_distance, self.steering_step) > 0.0 or self.memory_step < 0.0:
-            raise ValueError(
-                "waypoint_radius, lost_distance and steering_step must be positive, memory_step not negative"
-            )
+        if not min(self.lost_distance, self.steering_step) > 0.0 or self.memory_step < 0.0:
+            raise ValueError("lost_distance and steering_step must be positive, memory_step not negative")
         if not 0.0 <= self.midway_starts <= 1.0:
             raise ValueError(f"midway_starts is a fraction, not {self.midway_starts:g}")
 
