@@ -58,13 +58,16 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
         looks.take(min(walls))
         jax.block_until_ready(metrics)
     samples = experiment.learner.steps_per_update * trainer.chunk_length * trainer.seeds * experiment.task.spec.agents
+    cores = statistics.median(c / w for c, w in zip(cpus, walls, strict=True))
     return {
         "samples_per_second": round(samples / min(walls)),
         "samples_per_cpu_second": round(samples / min(cpus)),
-        "cores_used": round(statistics.median(c / w for c, w in zip(cpus, walls, strict=True)), 2),
+        "cores_used": round(cores, 2),
         "devices": trainer.mesh.size,
         "compile_seconds": round(chunk.seconds, 2),
         "share": looks.share,
+        # On an accelerator CPU time says nothing of how busy that is.
+        "idle": round(max(1.0 - cores / trainer.mesh.size, 0.0), 3) if jax.default_backend() == "cpu" else None,
     }
 
 

@@ -1,6 +1,7 @@
 """slipstream bench: throughput on this machine, and where the time goes."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -10,6 +11,8 @@ from ..core.errors import suggest
 from ..experiment import registry
 from ..experiment.experiment import Experiment
 from ..pipeline import find_experiment
+from ..reports import charts
+from ..runs.files import write_text
 from .options import emit, parse, say, take_option
 
 What = Literal["sim", "render", "policy", "train", "memory"]
@@ -33,6 +36,8 @@ class BenchOptions:
     """for render: image height, pixels"""
     shapes: int = 32
     """for render: shapes in the scene"""
+    picture: Path | None = None
+    """for train: an SVG file that shows where the time goes"""
     json: bool = False
     """print one JSON object and nothing else on standard output"""
 
@@ -48,9 +53,21 @@ def run(words: list[str]) -> int:
             raise ValueError(f"--{field} must be at least 1")
     if options.worlds < 0:
         raise ValueError("--worlds must not be negative")
+    if options.picture is not None and options.what != "train":
+        raise ValueError("--picture shows where the time of a training goes; use it with bench train")
     result = measure(options, experiment, name)
+    if options.picture is not None:
+        write_text(options.picture, picture_of(result))
+        say(f"Picture: {options.picture.resolve()}")
     emit(result, options.json, lambda: "\n".join(f"{key:26} {value}" for key, value in result.items()))
     return 0
+
+
+def picture_of(result: dict[str, Any]) -> str:
+    """A second of the devices as one bar: the parts of a training, and idling."""
+    idle = result["idle"] or 0.0
+    parts = {name: share * (1.0 - idle) for name, share in result["share"].items()}
+    return charts.alone(charts.stacked_bar(parts | {"idle": idle}))
 
 
 def find_measured(task: str | None, preset: str | None) -> tuple[Experiment[Any, Any], str]:

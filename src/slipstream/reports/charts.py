@@ -109,6 +109,11 @@ STYLE = (
 )
 
 
+def alone(plot: str) -> str:
+    """A chart as an SVG file of its own."""
+    return plot.replace(">", f">{STYLE}", 1)
+
+
 def side_by_side(plots: Sequence[str]) -> str:
     """Several charts in one SVG file with its own style."""
     inner = "".join(f'<g transform="translate({k * WIDTH} 0)">{plot}</g>' for k, plot in enumerate(plots))
@@ -199,14 +204,14 @@ def bin_edges(values: np.ndarray, bins: int) -> np.ndarray:
 
 def stacked_bar(parts: dict[str, float]) -> str:
     """One bar divided into fractions, with a legend."""
-    colors = (ACCENT, "#14b8a6", "#eab308", SECOND, "#9333ea")
+    colors = (ACCENT, "#14b8a6", "#eab308", SECOND, "#9333ea", "#cbd5e1")
     body, x = [], 0.0
     for fraction, color in zip(parts.values(), colors, strict=False):
         width = max(fraction, 0.0) * WIDTH
         body.append(f'<rect x="{x:.1f}" y="0" width="{width:.1f}" height="34" fill="{color}"/>')
         x += width
     for i, ((name, fraction), color) in enumerate(zip(parts.items(), colors, strict=False)):
-        left = 140 * i
-        body.append(f'<rect x="{left}" y="46" width="11" height="11" fill="{color}"/>')
-        body.append(f'<text x="{left + 16}" y="56" class="tick">{escape(name)} {100 * fraction:.1f} %</text>')
-    return svg("".join(body), WIDTH, 64)
+        left, top = 140 * (i % 4), 46 + 20 * (i // 4)
+        body.append(f'<rect x="{left}" y="{top}" width="11" height="11" fill="{color}"/>')
+        body.append(f'<text x="{left + 16}" y="{top + 10}" class="tick">{escape(name)} {100 * fraction:.1f} %</text>')
+    return svg("".join(body), WIDTH, 64 + 20 * ((len(parts) - 1) // 4))
