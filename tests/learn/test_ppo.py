@@ -284,7 +284,7 @@ def test_advantages_are_centered_and_scaled_over_what_was_experienced():
     @jax.jit
     def estimated(train):
         worlds, _, transitions, *_ = rollout(task, partial(explore, train.policy), train.worlds, Acting(train.rngs), 8)
-        return learner._advantages(task, train.policy, worlds, transitions, None, None)[0]
+        return learner._advantages(task, train.policy, worlds, None, transitions, None, None)[0]
 
     batch = estimated(train)
     lived = np.asarray(batch.advantage)[np.asarray(batch.weight) > 0.0]

@@ -111,7 +111,7 @@ def test_a_sequence_is_remembered_step_by_step_and_forgotten_after_an_end():
         memory = np.where(ended[:, t, None], 0.0, after)
 
 
-@pytest.mark.parametrize("burn_in", [0, 4, 8])
+@pytest.mark.parametrize("burn_in", [0, 8])
 @pytest.mark.parametrize("name", TASKS)
 def test_the_loss_sees_the_memory_that_the_robot_had(name, burn_in):
     """Before the first gradient step, the policy finds every action as probable as when it was taken: also with a
@@ -151,7 +151,9 @@ def test_what_is_remembered_belongs_to_one_episode():
     np.testing.assert_array_equal(after.memory, 0.0)
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "name", [n if n in ("discrete", "camera") else pytest.param(n, marks=pytest.mark.learning) for n in TASKS]
+)
 def test_only_a_policy_with_memory_recalls_what_it_saw(name):
     task, found = TASKS[name], {}
     for memory in ("gru", "none"):
