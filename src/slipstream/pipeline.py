@@ -410,7 +410,13 @@ def compare(
 
 
 def compare_libraries(
-    folder: Path, work: Work, libraries: Sequence[str], seeds: int, ours: str, watch: Callable[[str], None]
+    folder: Path,
+    work: Work,
+    libraries: Sequence[str],
+    seeds: int,
+    ours: str,
+    command: str,
+    watch: Callable[[str], None],
 ) -> dict[str, Any]:
     """Train one preset by several libraries, one after the other on one core, and write a page about them.
 
@@ -425,7 +431,6 @@ def compare_libraries(
             if not trial.done:
                 watch(f"{trial.name} begins")
                 trial.run(lambda text, seconds: watch(f"{text}, {seconds:.0f} s"), last_core())
-    command = f"slipstream compare {work.preset} --with {','.join(libraries)}"
     return libraries_page.write(folder, work.preset, registry.presets()[work.preset].task, runs, command)
 
 

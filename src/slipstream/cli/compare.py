@@ -1,5 +1,6 @@
 """slipstream compare: train several agents on the same worlds and write one page about them."""
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,7 +67,7 @@ class CompareOptions:
 def run(words: list[str]) -> int:
     options = parse(CompareOptions, words, "compare")
     if options.libraries:
-        return run_libraries(options)
+        return run_libraries(options, shlex.join(["slipstream", "compare", *words]))
     if options.seeds < 1 or options.worlds < 1 or min(options.steps, options.jobs) < 0:
         raise ValueError("--seeds and --worlds must be at least 1, --steps and --jobs not negative")
     agents, name = find_agents(options)
@@ -86,8 +87,8 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def run_libraries(options: CompareOptions) -> int:
-    """Train one preset by several libraries and write a page about them."""
+def run_libraries(options: CompareOptions, command: str) -> int:
+    """Train one preset by several libraries and write a page about them, which tells the command."""
     asked = _listed(options.libraries)
     for library in asked:
         require_choice("library", library, LIBRARIES)
@@ -101,7 +102,7 @@ def run_libraries(options: CompareOptions) -> int:
     work = replace(work, skill=read_skill(options.skill), samples=options.steps, **read_batch(options.batch))
     folder = options.folder or Path("runs") / f"libraries-{options.name}"
     with CountingBar("trials") as bar:
-        found = compare_libraries(folder, work, asked, options.seeds, options.ours, bar.say)
+        found = compare_libraries(folder, work, asked, options.seeds, options.ours, command, bar.say)
     page = folder / "libraries.html"
     emit(found | {"page": str(page)}, options.json, lambda: f"{found['answer']}\nPage: {page.resolve()}")
     return 1 if any("failure" in one for one in found["libraries"].values()) else 0

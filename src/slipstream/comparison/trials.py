@@ -101,6 +101,8 @@ def follow(process: Any, samples: Callable[[], int], watch: Watch, name: str) ->
             spent, memory = sum(seen.cpu_times()[:2]), seen.memory_info().rss
         except psutil.NoSuchProcess:
             break
+        if not memory:  # it is ending
+            continue
         now = time.time()
         usage["seconds"].append(round(now - began, 2))
         usage["cores"].append(round((spent - last[1]) / (now - last[0]), 3))
