@@ -54,7 +54,8 @@ process but scoring.{% endif %}</p></section>
 def write(folder: Path, name: str, task: AnyTask, runs: Mapping[str, Sequence[Trial]], command: str) -> dict[str, Any]:
     """Write libraries.html and libraries.json, and return what is in the latter."""
     found = {library: figures(trials) for library, trials in runs.items()}
-    work = next(iter(runs.values()))[0].work
+    works = {library: trials[0].work for library, trials in runs.items()}
+    work = works.get("slipstream", next(iter(works.values())))
     answer = answer_of(found, work)
     result = {"name": name, "work": work.to_json(), "libraries": found, "answer": answer}
     write_text(folder / "libraries.json", json_text(result))
@@ -143,10 +144,10 @@ def answer_of(found: dict[str, Any], work: Work) -> str:
     others = {name: one for name, one in ran.items() if name != "slipstream"}
     ours, fastest = ran["slipstream"], max(others, key=lambda name: others[name]["samples_per_cpu_second"])
     ratio = ours["samples_per_cpu_second"] / others[fastest]["samples_per_cpu_second"]
-    text = (
-        f"On this task Slipstream makes {charts.label(round(ours['samples_per_cpu_second']))} samples a CPU-second, "
-        f"{ratio:.1f} times the next, {NAMES[fastest]}"
-    )
+    rate = charts.label(round(ours["samples_per_cpu_second"]))
+    text = f"On this task Slipstream makes {rate} samples a CPU-second, {ratio:.1f} times the next, {NAMES[fastest]}"
+    if work.own_preset:
+        text = "Slipstream trains this task as its own preset says"
     if work.skill:
         text += skill_answer(ours, others)
     close = [name for name in others if others[name]["samples_per_cpu_second"] > 0.8 * median_rate(others)]
