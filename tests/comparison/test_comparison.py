@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from slipstream.adapters.libraries import MissingLibraryError, require_library
 from slipstream.cli.compare import read_batch, read_skill
 from slipstream.comparison import meter as meters
 from slipstream.comparison.meter import Enough, Meter
 from slipstream.comparison.page import answer_of, traffic, write
 from slipstream.comparison.trials import Trial, figures
-from slipstream.comparison.work import LIBRARIES, Work
+from slipstream.comparison.work import LIBRARIES, MODULES, Work
 from slipstream.experiment import registry
 from slipstream.learn.ppo import Ppo
 from slipstream.runs.files import json_text, write_text
 
-NEEDS = {"sb3": "stable_baselines3", "torchrl": "torchrl"} | {n: n for n in ("sbx", "skrl", "rsl_rl", "rl_games")}
 SMALL = Work(
     preset="racing-ppo", worlds=16, rollout_length=8, epochs=1, minibatches=2, hidden_sizes=(8,), samples=256,
     seconds=1e6, skill=(("success", 2.0),),
@@ -69,8 +69,7 @@ def test_what_no_other_library_can_do_is_refused_in_words():
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_library_does_the_work(library, tmp_path, monkeypatch):
-    if library in NEEDS:
-        pytest.importorskip(NEEDS[library])
+    pytest.importorskip(MODULES[library])
     import importlib
 
     monkeypatch.setattr(meters, "score", lambda preset, act, worlds, seed: scored(preset, act))
@@ -81,6 +80,12 @@ def test_every_library_does_the_work(library, tmp_path, monkeypatch):
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert rows[-1]["samples"] >= 256
     assert rows[-1]["score"]["rows"] == 4.0
+
+
+def test_a_library_that_is_missing_is_named_with_its_install_line(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingLibraryError, match="pip install torch==2.13.0 stable-baselines3"):
+        require_library(MODULES["sb3"], "a comparison with sb3")
 
 
 def scored(preset, act):

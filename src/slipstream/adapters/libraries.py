@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,6 +39,12 @@ def needed(purpose: str) -> Iterator[None]:
         if name not in INSTALL:
             raise
         raise MissingLibraryError(f"{purpose} needs {name}: pip install {INSTALL[name]}") from error
+
+
+def require_library(name: str, purpose: str) -> None:
+    """Refuse what needs a library that is not installed, without importing it."""
+    if importlib.util.find_spec(name) is None:
+        raise MissingLibraryError(f"{purpose} needs {name}: pip install {INSTALL[name]}")
 
 
 def load(module: str, purpose: str) -> Any:

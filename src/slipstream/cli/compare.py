@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from ..comparison.work import LIBRARIES, Work
+from ..adapters.libraries import require_library
+from ..comparison.work import LIBRARIES, MODULES, Work
 from ..core.errors import require_choice, suggest
 from ..experiment import registry
 from ..experiment.experiment import Experiment
@@ -92,6 +93,7 @@ def run_libraries(options: CompareOptions, command: str) -> int:
     asked = _listed(options.libraries)
     for library in asked:
         require_choice("library", library, LIBRARIES)
+        require_library(MODULES[library], f"a comparison with {library}")
     presets = registry.presets()
     for name in [options.name, *([options.ours] if options.ours else [])]:
         if name not in presets:

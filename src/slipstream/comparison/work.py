@@ -8,7 +8,12 @@ from ..experiment.experiment import Experiment
 from ..learn.ppo import Ppo
 from ..learn.shac import Shac
 
-LIBRARIES = ("slipstream", "sb3", "sbx", "skrl", "rsl_rl", "rl_games", "torchrl")
+MODULES = {
+    "slipstream": "slipstream", "sb3": "stable_baselines3", "sbx": "sbx", "skrl": "skrl", "rsl_rl": "rsl_rl",
+    "rl_games": "rl_games", "torchrl": "torchrl",
+}  # fmt: skip
+"""What Python imports, by what a library is called here."""
+LIBRARIES = tuple(MODULES)
 
 
 @dataclass(frozen=True)
