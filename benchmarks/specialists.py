@@ -18,9 +18,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from slipstream import pipeline
 from slipstream.core.rng import Rng
 from slipstream.experiment.registry import presets
+from slipstream.pipeline import stages, training
 from slipstream.runs.run import Run
 from slipstream.tasks.racing import GeneratedTrack
 from slipstream.tasks.racing.track import OUTER
@@ -51,11 +51,11 @@ def trained(folder, path, steps, generalist=None):
     experiment = replace(preset, task=replace(preset.task, track=str(path)), steps=steps)
     began = time.perf_counter()
     said = []
-    run = Run.create(folder, pipeline.prepared(experiment, generalist))
-    pipeline.run_training(run, say=said.append)
+    run = Run.create(folder, training.prepared(experiment, generalist))
+    training.run_training(run, say=said.append)
     seconds = time.perf_counter() - began
     compiling = next(float(text.split()[2]) for text in said if text.startswith("compiled in"))
-    summary = pipeline.evaluate(run, worlds=512)
+    summary = stages.evaluate(run, worlds=512)
     return {
         "success": summary["success_rate"],
         "lap": summary["lap_time_mean"],
@@ -71,7 +71,7 @@ def main():
     parser.add_argument("--steps", type=int, default=2_000_000, help="of a specialist's training")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    pipeline.configure(presets()["racing"])
+    training.configure(presets()["racing"])
     jax.config.update("jax_platforms", "cpu")
     rows = []
     with tempfile.TemporaryDirectory() as folder:

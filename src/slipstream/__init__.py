@@ -31,7 +31,10 @@ _WHERE = {
     "learn.rainbow": ("Rainbow",),
     "learn.sac": ("Sac",),
     "learn.shac": ("Shac",),
-    "pipeline": ("compare", "evaluate", "film", "fit", "load", "parity", "report", "train"),
+    "pipeline.comparison": ("compare",),
+    "pipeline.plants": ("fit", "parity"),
+    "pipeline.stages": ("evaluate", "film", "report"),
+    "pipeline.training": ("load", "train"),
     "runs.run": ("Run",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
@@ -52,7 +55,10 @@ if TYPE_CHECKING:
     from .learn.rainbow import Rainbow
     from .learn.sac import Sac
     from .learn.shac import Shac
-    from .pipeline import compare, evaluate, film, fit, load, parity, report, train
+    from .pipeline.comparison import compare
+    from .pipeline.plants import fit, parity
+    from .pipeline.stages import evaluate, film, report
+    from .pipeline.training import load, train
     from .runs.run import Run
 
 __all__ = [

@@ -26,8 +26,17 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(adapter, monk
 
 def test_the_command_line_needs_no_other_library():
     script = (
-        "import sys, slipstream.pipeline, slipstream.cli.main\n"
+        "import sys, slipstream.pipeline.comparison, slipstream.cli.main\n"
         "found = {'torch', 'gymnasium', 'stable_baselines3', 'brax', 'mujoco_playground'} & set(sys.modules)\n"
+        "assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_training_imports_no_film_no_page_and_no_special_functions():
+    script = (
+        "import sys, slipstream.cli.train\n"
+        "found = {'av', 'jinja2', 'scipy.special', 'PIL', 'slipstream.reports', 'slipstream.adapters'} & set(sys.modules)\n"
         "assert not found, found"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

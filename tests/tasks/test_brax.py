@@ -11,7 +11,7 @@ import pytest
 from slipstream.adapters.vector import Worlds
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box
-from slipstream.pipeline import find_experiment
+from slipstream.pipeline.training import find_experiment
 from slipstream.tasks.brax.task import Brax
 from slipstream.tasks.playground.task import Playground
 

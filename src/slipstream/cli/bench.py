@@ -10,7 +10,7 @@ from ..core import device
 from ..core.errors import suggest
 from ..experiment import registry
 from ..experiment.experiment import Experiment
-from ..pipeline import find_experiment
+from ..pipeline.training import find_experiment
 from ..reports import charts
 from ..runs.files import write_text
 from .options import emit, parse, say, take_option

@@ -12,7 +12,8 @@ from ..comparison.work import LIBRARIES, MODULES, Work
 from ..core.errors import require_choice, suggest
 from ..experiment import registry
 from ..experiment.experiment import Experiment
-from ..pipeline import ForeignPolicies, compare, compare_libraries, find_experiment, with_learner
+from ..pipeline.comparison import ForeignPolicies, compare, compare_libraries
+from ..pipeline.training import find_experiment, with_learner
 from ..progress import CountingBar
 from .options import emit, parse, say
 

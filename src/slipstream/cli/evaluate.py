@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import tyro
 
 from ..core.task import Task
-from ..pipeline import evaluate, evaluate_policy, find_experiment, load
+from ..pipeline.stages import evaluate, evaluate_policy
+from ..pipeline.training import find_experiment, load
 from ..plants.settings import PlantSettings
 from .options import asks_for_help, emit, parse
 from .training import format_summary, with_task_prefix

@@ -10,7 +10,8 @@ import tyro
 from ..core.task import FittableTask
 from ..evaluation.fit import Fit
 from ..experiment import registry
-from ..pipeline import FIT_ON_DEVICE, find_experiment, fit
+from ..pipeline.plants import FIT_ON_DEVICE, fit
+from ..pipeline.training import find_experiment
 from ..plants.settings import PlantSettings
 from .options import emit, parse
 

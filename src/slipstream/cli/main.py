@@ -68,7 +68,7 @@ def guarded(command: str, words: list[str]) -> int:
         say("slipstream: stopped")
         return 1
     except Exception as error:
-        from ..pipeline import explain
+        from ..pipeline.errors import explain
 
         explained = None if os.environ.get("SLIPSTREAM_TRACEBACK") else explain(error)
         if explained is None:

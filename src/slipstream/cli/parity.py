@@ -7,7 +7,7 @@ from typing import Any
 import tyro
 
 from ..evaluation.parity import describe
-from ..pipeline import parity
+from ..pipeline.plants import parity
 from ..plants.settings import PlantSettings
 from .options import emit, parse
 

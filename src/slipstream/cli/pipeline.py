@@ -2,7 +2,7 @@
 
 import time
 
-from ..pipeline import run_all
+from ..pipeline.stages import run_all
 from .options import emit
 from .training import format_summary, format_training, training_request, training_result
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tyro
 
-from ..pipeline import report
+from ..pipeline.stages import report
 from .options import emit, parse
 
 

@@ -1,6 +1,6 @@
 """slipstream train: train a preset or a task, with a live progress bar."""
 
-from ..pipeline import train_run
+from ..pipeline.training import train_run
 from .options import emit
 from .training import format_training, training_request, training_result
 

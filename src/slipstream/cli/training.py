@@ -9,7 +9,7 @@ import tyro
 from ..core.task import Task
 from ..experiment import registry
 from ..experiment.experiment import Experiment
-from ..pipeline import find_experiment, load, prepared, require_trainable, with_learner
+from ..pipeline.training import find_experiment, load, prepared, require_trainable, with_learner
 from ..progress import format_metrics
 from ..runs.run import Run
 from ..runs.train import TrainingStatus

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import tyro
 
-from ..pipeline import film
+from ..pipeline.stages import film
 from .options import emit, parse
 
 

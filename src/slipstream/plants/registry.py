@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from ..core.errors import suggest
 from ..dynamics.px4_controller import Px4Controller
 from .betaflight import BetaflightPlant
 from .fast import FastPlant
@@ -34,3 +35,8 @@ PLANTS: Mapping[str, Callable[[PlantSettings], Plant]] = {
     "betaflight": make_betaflight,
     "px4": make_px4,
 }
+
+
+def require_plant(name: str) -> None:
+    if name not in PLANTS:
+        raise ValueError(f"there is no plant '{name}'{suggest(name, PLANTS)}")
