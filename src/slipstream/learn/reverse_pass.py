@@ -66,10 +66,7 @@ class ReversePass:
         self, transitions: Transition, last: PyTree, images: Images | None = None, reward_weight: Scalar = 1.0
     ) -> ActorGradient:
         """Back from the last states to the first. With `reward_weight` 0 only what the last states are worth counts."""
-        zeros = ActorGradient(
-            jax.tree.map(jnp.zeros_like, actor_params(self.policy)), jnp.float32(0.0), jnp.float32(0.0)
-        )
-        start = Carry(self.last_grad(last), last, None, zeros)
+        start = Carry(self.last_grad(last), last, None, self.zero)
         if images is None:
             carry, _ = jax.lax.scan(partial(self._back, reward_weight, None), start, transitions, reverse=True)
         else:
@@ -79,6 +76,12 @@ class ReversePass:
             back = partial(self._back_to_image, reward_weight)
             carry, _ = jax.lax.scan(back, start, (steps, images), reverse=True)
         return carry.total
+
+    @property
+    def zero(self) -> ActorGradient:
+        """The gradient of nothing."""
+        params = jax.tree.map(jnp.zeros_like, actor_params(self.policy))
+        return ActorGradient(params, jnp.float32(0.0), jnp.float32(0.0))
 
     def _back(
         self, reward_weight: Scalar, image_features: ImageFeatures, carry: Carry, now: Transition

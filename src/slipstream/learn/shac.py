@@ -266,8 +266,8 @@ class Shac:
             task, partial(explore, policy), states, Acting(rngs), self.rollout_length, encode, keep_states=True
         )
         with jax.named_scope("learner"):
-            back = partial(self.reverse_pass(task, policy), transitions, states, images)
-            nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(back))
+            reverse = self.reverse_pass(task, policy)
+            back, nothing = partial(reverse, transitions, states, images), reverse.zero
 
             def once(k: Array, found: tuple[ActorGradient, ActorGradient]) -> tuple[ActorGradient, ActorGradient]:
                 new = back(reward_weight=jnp.where(k == 0, 1.0, 0.0))
