@@ -18,7 +18,9 @@ from .rays import KINDS, Kind, PackedPixels, Rays, illumination, nonzero, pack
 from .scene import GROUND, SKY, Color, Ground, Hulls, Light, Scene, Shapes
 
 STRIP_ROWS = 8
-"""Rows of an image that are drawn together on a CPU."""
+"""Most rows of an image that are drawn together on a CPU."""
+LANES = 16
+"""Pixels in a vector of 512 bits. A loop whose length is not a multiple of it ends pixel by pixel."""
 Pixels = Float[Array, "h w"]
 Layout = tuple[jax.tree_util.PyTreeDef, list[np.dtype]]
 """How to read a row of a table: the structure of a prepared shape, and the types of its leaves."""
@@ -101,6 +103,14 @@ class Camera:
         reach = jnp.tan(view.horizontal_fov * 0.5)
         return Rays(view.position, axes.forward, axes.left * -reach, axes.up * (reach * (self.height / self.width)))
 
+    @property
+    def strip_rows(self) -> int:
+        """Rows of a strip: whole vectors of pixels, and as few rows beyond the image as can be."""
+        if jax.default_backend() != "cpu":
+            return self.height
+        rows = [n for n in range(1, STRIP_ROWS + 1) if n * self.width % LANES == 0] or [STRIP_ROWS]
+        return min(rows, key=lambda n: (-self.height % n, -n))
+
     def grid(self) -> tuple[Float[Array, "1 w"], Float[Array, "h 1"]]:
         """u and v of the pixels' centers, from the upper left."""
         u = (jnp.arange(self.width, dtype=jnp.float32) + 0.5) * (2.0 / self.width) - 1.0
@@ -123,12 +133,16 @@ class Camera:
             if getattr(scene, name)
         ]
         # A strip and its intermediate results stay in the L1 cache.
-        rows = STRIP_ROWS if jax.default_backend() == "cpu" else self.height
+        rows = self.strip_rows
         strips = -(-self.height // rows)
         v_strips = jnp.pad(v[:, 0], (0, strips * rows - self.height), mode="edge").reshape(strips, rows, 1)
+        if self.width % LANES:
+            # All pixels of a strip as one line: whole vectors, where each of its rows would end in single pixels.
+            u = jnp.broadcast_to(u, (rows, self.width)).reshape(1, -1)
+            v_strips = jnp.broadcast_to(v_strips, (strips, rows, self.width)).reshape(strips, 1, -1)
 
         def draw_strip(v: Array) -> tuple[Array, Array]:
-            s, packed = draw_background(scene, rays, u, v)
+            s, packed = draw_background(scene, rays, 2.0 / self.width, u, v)
             for group in groups:
                 s, packed = group.draw(u, v, s, packed)
             return s, packed
@@ -209,7 +223,7 @@ class ShapeGroup:
 
     def draw(self, u: Array, v: Array, s: Pixels, packed: PackedPixels) -> tuple[Pixels, PackedPixels]:
         """The strip with the shapes of this group drawn into it."""
-        visible = self.visible & (self.v_low <= v[0, 0]) & (self.v_high >= v[-1, 0])
+        visible = self.visible & (self.v_low <= v[0, 0]) & (self.v_high >= v[-1, -1])
         for first in range(0, visible.shape[0], 32):
             flags = visible[first : first + 32]
             bits = flags.astype(jnp.uint32) << jnp.arange(flags.shape[0], dtype=jnp.uint32)
@@ -268,8 +282,8 @@ def visible_range(center: Vec3, radius: Scalar, rays: Rays) -> tuple[Array, Arra
 # Before and after the shapes
 
 
-def draw_background(scene: Scene, rays: Rays, u: Array, v: Array) -> tuple[Pixels, PackedPixels]:
-    """Ground and sky."""
+def draw_background(scene: Scene, rays: Rays, pixel: float, u: Array, v: Array) -> tuple[Pixels, PackedPixels]:
+    """Ground and sky. `pixel` is the width of one in units of u."""
     up = rays.component(Vec3(0.0, 0.0, 1.0)).at(u, v)
     length = jnp.sqrt(1.0 + rays.right.dot(rays.right) * u * u + rays.up.dot(rays.up) * v * v)
     sky = scene.horizon.blend(scene.zenith, jnp.clip(up / length, 0.0, 1.0))
@@ -279,13 +293,13 @@ def draw_background(scene: Scene, rays: Rays, u: Array, v: Array) -> tuple[Pixel
     s = jnp.maximum(up * (-1.0 / nonzero(rays.origin.z - ground.height)), 0.0)
     below_horizon = s > 0.0
     t = 1.0 / jnp.maximum(s, 1e-9)
-    color = checkerboard(ground, rays, u, v, t)
+    color = checkerboard(ground, rays, pixel, u, v, t)
     lit = color * illumination(scene.light, scene.light.towards_sun.z)
     drawn = Color(*(jnp.where(below_horizon, a, b) for a, b in zip(lit.parts, sky.parts, strict=True)))
     return s, pack(drawn, jnp.where(below_horizon, GROUND, SKY))
 
 
-def checkerboard(ground: Ground, rays: Rays, u: Array, v: Array, t: Pixels) -> Color:
+def checkerboard(ground: Ground, rays: Rays, pixel: float, u: Array, v: Array, t: Pixels) -> Color:
     """Tiles of two alternating colors, faded to their mean where tiles are smaller than a pixel."""
     x, y = (
         (start + rays.component(axis).at(u, v) * t) / ground.tile
@@ -293,7 +307,7 @@ def checkerboard(ground: Ground, rays: Rays, u: Array, v: Array, t: Pixels) -> C
     )
     odd = jnp.floor(x) + jnp.floor(y)
     odd = odd - 2.0 * jnp.floor(odd * 0.5)
-    width = t * (2.0 / u.shape[1]) / ground.tile
+    width = t * pixel / ground.tile
     contrast = 1.0 / (1.0 + 4.0 * width * width)
     return ground.color.blend(ground.other_color, 0.5 + (odd - 0.5) * contrast)
 
