@@ -44,17 +44,25 @@ class Trainer:
         self.learner.check(self.task, self.mesh.size)
 
     @cached_property
+    def shape(self) -> Any:
+        """Shapes and types of the training state."""
+        worlds = jnp.arange(self.learner.worlds, dtype=jnp.int32)
+        one = jax.eval_shape(lambda: self._init_one(jnp.uint32(0), worlds, self.data))
+        if self.seeds == 1:
+            return one
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.seeds, *x.shape), x.dtype), one)
+
+    @cached_property
     def _specs(self) -> Any:
         """The partition of each leaf of the training state over the mesh."""
         leading = (None,) if self.seeds > 1 else ()
         split, replicated = PartitionSpec(*leading, AXIS), PartitionSpec()
-        shape = jax.eval_shape(lambda: self._init_one(jnp.uint32(0), jnp.arange(self.mesh.size), self.data))
-        return type(shape)(
+        return type(self.shape)(
             **{
                 name: jax.tree.map(
-                    lambda _, s=split if field.metadata.get("per_world") else replicated: s, getattr(shape, name)
+                    lambda _, s=split if field.metadata.get("per_world") else replicated: s, getattr(self.shape, name)
                 )
-                for name, field in shape.__dataclass_fields__.items()
+                for name, field in self.shape.__dataclass_fields__.items()
             }
         )
 
@@ -94,16 +102,6 @@ class Trainer:
         """The training state at step 0, for the seeds from `seed` on."""
         seeds = jnp.arange(seed, seed + self.seeds, dtype=jnp.uint32)
         return self._init(seeds, jnp.arange(self.learner.worlds, dtype=jnp.int32), self.data)
-
-    @property
-    def shape(self) -> Any:
-        """Shapes and types of the training state."""
-        return jax.eval_shape(
-            self._init,
-            jax.ShapeDtypeStruct((self.seeds,), jnp.uint32),
-            jax.ShapeDtypeStruct((self.learner.worlds,), jnp.int32),
-            self.data,
-        )
 
     def _update(self, train: TrainState, task: Task[Any]) -> tuple[Any, tuple[Metrics, EpisodeStats]]:
         progress = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
