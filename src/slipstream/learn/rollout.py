@@ -232,11 +232,15 @@ def with_image_age(
     return jnp.concatenate([observation, *extra], axis=-1)
 
 
-def observe_all(task: Task[S], states: S, age: Int[Array, ""] | int | None = None) -> Float[Array, "*b d"]:
-    """Observations of all agents, then the age of their images if they have any, then privileged observations."""
+def observe_agents(task: Task[S], states: S, age: Int[Array, ""] | int | None = None) -> Float[Array, "*b d"]:
+    """Observations of all agents, then the age of their images if they have any."""
     observation = jax.vmap(task.observe)(states)
-    if age is not None:
-        observation = with_image_age(observation, states, age, task.spec.image_interval)
+    return observation if age is None else with_image_age(observation, states, age, task.spec.image_interval)
+
+
+def observe_all(task: Task[S], states: S, age: Int[Array, ""] | int | None = None) -> Float[Array, "*b d"]:
+    """The same, then privileged observations."""
+    observation = observe_agents(task, states, age)
     if isinstance(task, PrivilegedTask) and task.spec.privileged_size:
         observation = jnp.concatenate([observation, jax.vmap(task.privileged_observation)(states)], axis=-1)
     return observation
