@@ -25,6 +25,7 @@ from ..policy.image_encoders import IMAGE_ENCODERS
 from ..policy.memory import Memory
 from ..policy.nets import ACTIVATIONS
 from ..policy.policy import ImageFeatures
+from .augmentation import random_shift
 from .learner import Metrics
 from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs
 from .rollout import Acting, Decision, EpisodeStats, Transition, init_worlds, masked_mean, rollout
@@ -98,6 +99,8 @@ class Distill:
     """weight of the auxiliary loss that predicts privileged state; 0 is no prediction"""
     image_encoder: Literal["patches", "cnn"] = "patches"
     """network that reads images: matrix products on patches, for CPUs, or convolutions, for accelerators"""
+    random_shift: int = 0
+    """pixels by which images are shifted at random in each update (DrQ's augmentation); 0 is none"""
     memory: Literal["none", "gru"] = "none"
     """memory of the student: none, or a gated recurrent unit (GRU) before the actor network"""
     memory_size: int = 64
@@ -126,8 +129,8 @@ class Distill:
             raise ValueError("learning_rate, max_grad_norm and exploration_noise must be positive")
         if not 0.0 <= self.beta_fraction <= 1.0 or not 0.0 <= self.learning_rate_final_fraction <= 1.0:
             raise ValueError("beta_fraction and learning_rate_final_fraction lie between 0 and 1")
-        if self.state_estimation_coef < 0.0:
-            raise ValueError("state_estimation_coef must not be negative")
+        if self.state_estimation_coef < 0.0 or self.random_shift < 0:
+            raise ValueError("state_estimation_coef and random_shift must not be negative")
 
     def with_teacher(self, teacher: Teacher) -> "Distill":
         """The same settings with a teacher."""
@@ -195,7 +198,11 @@ class Distill:
             train = replace(train, aggregate=aggregate)
             batch = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), aggregate)
         learning_rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress)
-        key, order_key = jax.random.split(train.key)
+        key, order_key, shift_key = jax.random.split(train.key, 3)
+        if batch.image is not None:
+            device = jax.lax.axis_index(axis) if axis else 0
+            shifted = random_shift(batch.image, self.random_shift, jax.random.fold_in(shift_key, device))
+            batch = replace(batch, image=shifted)
         params, optimizer, metrics = minibatch_epochs(
             Descent(partial(self._loss, policy=train.policy), self._optimizer, learning_rate),
             (train.policy.params, train.optimizer),
