@@ -109,6 +109,14 @@ def test_an_image_is_shifted_by_at_most_so_many_pixels_and_its_border_repeated()
     assert random_shift(images, 0, jax.random.key(0)) is images
 
 
+def test_images_one_above_the_other_are_shifted_together():
+    square = jnp.arange(16, dtype=jnp.uint32).reshape(4, 4)
+    images = jnp.broadcast_to(jnp.concatenate([square, square + 100]), (32, 8, 4))
+    shifted = np.asarray(random_shift(images, 2, jax.random.key(1)))
+    np.testing.assert_array_equal(shifted[:, 4:], shifted[:, :4] + 100)
+    assert len(np.unique(shifted[:, 0, 0])) > 3
+
+
 SMALL = {
     "worlds": 16, "rollout_length": 4, "gradient_steps": 4, "batch_size": 32, "capacity": 4000, "hidden_sizes": (32,),
     "learning_starts": 64, "learning_rate": 2e-3, "discount": 0.0, "n_step": 1, "random_shift": 1,
