@@ -91,6 +91,11 @@ def test_a_training_goes_on_from_another_policy_under_the_px4_controller(place):
         (("evaluate", "tiny", "--plant", "mujoco", "--px4-version", "1.2"), "gains are known from PX4 1.13"),
         (("train", "racing-ppo", "--init-from", "nowhere", "--run", "x"), "is not a run"),
         (("train", "racing-ppo", "--init-from", "tiny", "--run", "x"), "does not fit"),
+        (("train", "racing-vision", "--learner", "distill", "--run", "x"), "by --teacher RUN"),
+        (
+            ("train", "racing-vision", "--learner", "distill", "--teacher", "tiny", "--run", "x"),
+            "acts 100 times a second",
+        ),
         (("train", "nothing.json"), "cannot be read"),
     ],
 )

@@ -24,6 +24,7 @@ _WHERE = {
     "experiment.registry": ("presets",),
     "learn.ac_iqn": ("AcIqn",),
     "learn.ddpg": ("Ddpg", "Td3"),
+    "learn.distill": ("Distill",),
     "learn.dqn": ("Dqn",),
     "learn.iqn": ("Iqn",),
     "learn.ppo": ("Ppo",),
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .experiment.registry import presets
     from .learn.ac_iqn import AcIqn
     from .learn.ddpg import Ddpg, Td3
+    from .learn.distill import Distill
     from .learn.dqn import Dqn
     from .learn.iqn import Iqn
     from .learn.ppo import Ppo
@@ -62,8 +64,8 @@ if TYPE_CHECKING:
     from .runs.run import Run
 
 __all__ = [
-    "AcIqn", "Box", "Ddpg", "Discrete", "Dqn", "Experiment", "Iqn", "MultiDiscrete", "Ppo", "Pqn", "Rainbow", "Rng",
-    "Run", "Sac", "Shac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film", "fit", "load", "parity",
+    "AcIqn", "Box", "Ddpg", "Discrete", "Distill", "Dqn", "Experiment", "Iqn", "MultiDiscrete", "Ppo", "Pqn", "Rainbow",
+    "Rng", "Run", "Sac", "Shac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film", "fit", "load", "parity",
     "presets", "report", "struct", "train",
 ]  # fmt: skip
 

@@ -14,6 +14,8 @@ from slipstream.core.spaces import ActionSpace, Box, Discrete, MultiDiscrete
 from slipstream.core.task import Spec, State, Task
 from slipstream.experiment.registry import LEARNERS
 from slipstream.learn.compiled import Learner, Trainer
+from slipstream.learn.distill import Distill
+from slipstream.learn.teacher import Teacher
 
 SPACES = {"box": Box(2), "discrete": Discrete(5), "multidiscrete": MultiDiscrete((3, 2))}
 CONTINUOUS, DISCRETE = {"shac", "sac", "td3", "ddpg", "ac-iqn"}, {"dqn", "rainbow", "iqn", "pqn"}
@@ -68,19 +70,21 @@ class Walk(Task[State]):
         return {"success": (jnp.abs(state.body) < 0.1).astype(jnp.float32)}
 
 
-def small(name):
+def small(name, task):
     kind = LEARNERS[name]
-    return kind(**{key: value for key, value in SMALL.items() if key in kind.__dataclass_fields__})
+    learner = kind(**{key: value for key, value in SMALL.items() if key in kind.__dataclass_fields__})
+    return learner.with_teacher(Teacher("teacher", task, small("ppo", task))) if kind is Distill else learner
 
 
 def takes(name, space):
-    return name == "ppo" or (name in CONTINUOUS) == (space == "box")
+    return name in ("ppo", "distill") or (name in CONTINUOUS) == (space == "box")
 
 
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_learner_trains_every_action_space_it_takes_and_refuses_the_others(name, space):
-    task, learner = Walk(SPACES[space]), small(name)
+    task = Walk(SPACES[space])
+    learner = small(name, task)
     assert isinstance(learner, Learner)
     if not takes(name, space):
         with pytest.raises(ValueError, match="take|choose"):
@@ -102,7 +106,8 @@ def test_a_learner_trains_every_action_space_it_takes_and_refuses_the_others(nam
 
 @pytest.mark.parametrize(("name", "space"), [(n, s) for n in LEARNERS for s in SPACES if takes(n, s)])
 def test_a_policy_is_made_without_a_trainer_and_acts_within_its_space(name, space):
-    task, learner = Walk(SPACES[space]), small(name)
+    task = Walk(SPACES[space])
+    learner = small(name, task)
     policy = learner.policy(task.spec)
     trained = jax.eval_shape(lambda: learner.init(task, jnp.uint32(0), jnp.arange(2)).policy)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), policy) == jax.tree.map(lambda x: (x.shape, x.dtype), trained)
@@ -116,7 +121,8 @@ def test_a_policy_is_made_without_a_trainer_and_acts_within_its_space(name, spac
 
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_training_state_says_which_leaves_are_split_over_devices(name):
-    task, learner = Walk(SPACES["box" if takes(name, "box") else "discrete"]), small(name)
+    task = Walk(SPACES["box" if takes(name, "box") else "discrete"])
+    learner = small(name, task)
     shape = jax.eval_shape(lambda: learner.init(task, jnp.uint32(0), jnp.arange(4)))
     fields = type(shape).__dataclass_fields__
     split = {field for field in fields if fields[field].metadata.get("per_world")}

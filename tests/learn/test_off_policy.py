@@ -172,11 +172,11 @@ def test_an_actor_goes_where_critics_say_and_widens_where_they_say_nothing():
         return jax.jit(jax.grad(loss))(policy.params)
 
     for side in (-1.0, 1.0):
-        actor, _, _ = grads(soft(learner, (0.0, 0.0), side, alpha=1e-4))
+        actor, *_ = grads(soft(learner, (0.0, 0.0), side, alpha=1e-4))
         assert side * float(actor.output.bias[0]) < -0.1
     narrow = soft(learner, (0.0, 0.0), alpha=1.0)
     output = replace(narrow.actor.output, bias=jnp.array([0.0, -0.5]))
-    actor, _, _ = grads(replace(narrow, actor=replace(narrow.actor, output=output)))
+    actor, *_ = grads(replace(narrow, actor=replace(narrow.actor, output=output)))
     assert float(actor.output.bias[1]) < -0.1
 
 
@@ -184,7 +184,7 @@ def test_alpha_rises_by_as_much_as_entropy_is_short_of_its_target():
     learner = Sac(**SMALL, layer_norm=False, target_entropy_per_dim=-0.7)
     policy, batch = soft(learner, (0.0, 0.0)), batch_of(256, action=jnp.zeros((256, 1)))
     loss = lambda w: learner.loss(policy.with_params(w), policy, batch, jax.random.key(1))  # noqa: E731
-    (_, _, alpha), (_, metrics) = jax.jit(jax.grad(loss, has_aux=True))(policy.params)
+    (_, _, alpha, _), (_, metrics) = jax.jit(jax.grad(loss, has_aux=True))(policy.params)
     assert float(alpha) == pytest.approx(float(metrics["entropy"]) + 0.7, abs=1e-4)
 
 

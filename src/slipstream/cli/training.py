@@ -36,6 +36,7 @@ def training_request(words: list[str], command: str) -> tuple[Run, RunOptions]:
             raise ValueError("--resume without a preset needs --run FOLDER")
         return Run.open(options.run), options
     origin, words = take_option(words, "--init-from")
+    teacher, words = take_option(words, "--teacher")
     learner, words = take_option(words, "--learner")
     if words and not words[0].startswith("-"):
         preset, name = find_experiment(words[0])
@@ -52,7 +53,7 @@ def training_request(words: list[str], command: str) -> tuple[Run, RunOptions]:
     experiment, options = _parse_experiment(preset, name, words, command)
     options = replace(options, run=options.run or Path("runs") / name)
     assert options.run is not None
-    experiment = prepared(experiment, origin)
+    experiment = prepared(experiment, origin, teacher)
     if options.resume:
         run = Run.open(options.run)
         if experiment not in (preset, run.experiment):
@@ -75,7 +76,8 @@ def _parse_experiment(
 
     Request.__doc__ = (
         f"Train '{name}'. Every setting below can be changed. --learner NAME trains by another algorithm "
-        f"({', '.join(registry.LEARNERS)}); --init-from RUN begins with the policy of a run."
+        f"({', '.join(registry.LEARNERS)}); --init-from RUN begins with the policy of a run; "
+        "--teacher RUN is the run that distill imitates."
     )
     words = with_task_prefix(words, preset.task)
     request = parse(Request, words, f"{command} {name}", Request(preset, RunOptions()))

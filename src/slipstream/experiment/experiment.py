@@ -4,6 +4,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ..learn.distill import Distill
+from ..learn.teacher import Teacher
 from . import registry
 from .fields import checked_fields, to_dict
 
@@ -44,12 +46,18 @@ class Experiment(Generic[TaskT, LearnerT]):
     def updates(self) -> int:
         return max(1, round(self.steps / self.learner.steps_per_update))  # pyright: ignore[reportAttributeAccessIssue]
 
+    @property
+    def teacher(self) -> Teacher | None:
+        """Whom the policy imitates, if its learner does that."""
+        return self.learner.teacher if isinstance(self.learner, Distill) else None
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data: where task and learner come from, and every setting."""
         return {
             "format": FORMAT,
-            "task": {"class": registry.task_source(self.task), **to_dict(self.task)},
-            "learner": {"name": registry.learner_name(self.learner), **to_dict(self.learner)},
+            "task": described_task(self.task),
+            "learner": described_learner(self.learner),
+            **({} if self.teacher is None else {"teacher": described_teacher(self.teacher)}),
             **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)[2:]},
         }
 
@@ -63,12 +71,49 @@ class Experiment(Generic[TaskT, LearnerT]):
                 f"it has format {data.get('format', 1)}, and this version of Slipstream reads format {FORMAT}: "
                 "settings have other names now. Train again from the preset."
             )
-        task, learner = (dict(data[name]) if isinstance(data[name], dict) else {} for name in ("task", "learner"))
-        task_class = registry.find_recorded_task(task.pop("class", None))
-        learner_class = registry.find_recorded_learner(learner.pop("name", None))
-        rest = {k: v for k, v in data.items() if k not in ("format", "task", "learner", "fitted")}
+        learner = read_learner(data["learner"])
+        if isinstance(learner, Distill) and "teacher" in data:
+            learner = learner.with_teacher(read_teacher(data["teacher"]))
+        rest = {k: v for k, v in data.items() if k not in ("format", "task", "learner", "teacher", "fitted")}
         return cls(
-            task=task_class(**checked_fields(task_class, task, "task")),  # pyright: ignore[reportArgumentType]
-            learner=learner_class(**checked_fields(learner_class, learner, "learner")),  # pyright: ignore[reportArgumentType]
+            task=read_task(data["task"]),  # pyright: ignore[reportArgumentType]
+            learner=learner,  # pyright: ignore[reportArgumentType]
             **checked_fields(cls, rest, "experiment", frozenset(("task", "learner"))),
         )
+
+
+def described_task(task: Any) -> dict[str, Any]:
+    """A task as plain data: its class and its settings."""
+    return {"class": registry.task_source(task), **to_dict(task)}
+
+
+def read_task(data: object) -> Any:
+    """The task that `described_task` described."""
+    settings = dict(data) if isinstance(data, dict) else {}
+    kind = registry.find_recorded_task(settings.pop("class", None))
+    return kind(**checked_fields(kind, settings, "task"))
+
+
+def described_learner(learner: Any) -> dict[str, Any]:
+    """A learner as plain data: its name and its settings."""
+    return {"name": registry.learner_name(learner), **to_dict(learner)}
+
+
+def read_learner(data: object) -> Any:
+    """The learner that `described_learner` described."""
+    settings = dict(data) if isinstance(data, dict) else {}
+    kind = registry.find_recorded_learner(settings.pop("name", None))
+    return kind(**checked_fields(kind, settings, "learner"))
+
+
+def described_teacher(teacher: Teacher) -> dict[str, Any]:
+    """A teacher as plain data. Its weights are in the checkpoints of its student."""
+    task, learner = described_task(teacher.task), described_learner(teacher.learner)
+    return {"run": teacher.run, "seeds": teacher.seeds, "task": task, "learner": learner}
+
+
+def read_teacher(data: object) -> Teacher:
+    """The teacher that `described_teacher` described."""
+    if not isinstance(data, dict) or not {"run", "seeds", "task", "learner"} <= set(data):
+        raise ValueError("a teacher is an object with run, seeds, task and learner")
+    return Teacher(str(data["run"]), read_task(data["task"]), read_learner(data["learner"]), int(data["seeds"]))

@@ -22,6 +22,7 @@ from ..core.errors import suggest
 from ..core.task import Task
 from ..learn.ac_iqn import AcIqn
 from ..learn.ddpg import Ddpg, Td3
+from ..learn.distill import Distill
 from ..learn.dqn import Dqn
 from ..learn.foreign import ForeignPolicy
 from ..learn.iqn import Iqn
@@ -38,7 +39,7 @@ GROUP = "slipstream.tasks"
 """Entry points of installed packages: each names a module with `PRESETS`, or a task."""
 LEARNERS: dict[str, type] = {
     "shac": Shac, "ppo": Ppo, "pqn": Pqn, "dqn": Dqn, "rainbow": Rainbow, "iqn": Iqn, "ddpg": Ddpg, "td3": Td3,
-    "sac": Sac, "ac-iqn": AcIqn,
+    "sac": Sac, "ac-iqn": AcIqn, "distill": Distill,
 }  # fmt: skip
 NOT_LEARNERS: dict[str, type] = {"foreign": ForeignPolicy}
 """What stands in the place of a learner in a run that was not trained here."""

@@ -15,6 +15,7 @@ from ..policy.quantile import stratified_taus
 from .actor_critic import (
     ContinuousOffPolicy,
     DeterministicActor,
+    DeterministicArchitecture,
     init_deterministic_policy,
     q_value,
     require_continuous,
@@ -68,7 +69,8 @@ class AcIqn(ContinuousOffPolicy[DeterministicPolicy]):
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> DeterministicPolicy:
         distance = require_distance(spec) if self.cvar_distance else None
         critics = 1 + self.twin_critics
-        policy = init_deterministic_policy(spec, key, critics, self.hidden_sizes, self.layer_norm, distributional=True)
+        architecture = DeterministicArchitecture(critics, self.hidden_sizes, self.layer_norm, distributional=True)
+        policy = init_deterministic_policy(spec, key, architecture, self.init_encoder(spec, key))
         return replace(policy, risk=Risk(self.cvar_alpha, self.cvar_distance), obstacle_distance=distance)
 
     def explore(
@@ -76,11 +78,11 @@ class AcIqn(ContinuousOffPolicy[DeterministicPolicy]):
         policy: DeterministicPolicy,
         observation: Float[Array, "*b d"],
         rngs: Rng,
-        epsilon: Float[Array, ""],
+        progress: Float[Array, ""],
         key: PRNGKeyArray,
         noise: Noise = None,
     ) -> tuple[Array, Rng]:
-        return self._actor.explore(policy, observation, rngs, epsilon, noise)
+        return self._actor.explore(policy, observation, rngs, self.epsilon(progress), self.exploration_noise, noise)
 
     def loss(
         self, policy: DeterministicPolicy, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray
@@ -98,6 +100,7 @@ class AcIqn(ContinuousOffPolicy[DeterministicPolicy]):
         values = [q_value(c, batch.observation, batch.action, self.precision, taus) for c in policy.critics]
         losses = sum((quantile_loss(v, taus, targets, self.huber_delta) for v in values), jnp.float32(0.0))
         critic_loss = weighted_mean(losses, batch.weight)
+        batch = jax.lax.stop_gradient(batch)
         action, saturation = self._actor.action_and_saturation(policy, batch)
         critic = jax.lax.stop_gradient(policy.critics[0])
         value = q_value(critic, batch.observation, action, self.precision, actor_taus)

@@ -1,20 +1,23 @@
 """What off-policy actor-critics share: critics in the networks' precision, and the deterministic actor."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from ..core.errors import require_choice
 from ..core.rng import Rng
 from ..core.spaces import Box
 from ..core.task import Spec
 from ..policy.continuous import Actor, Critic, DeterministicPolicy, init_critics
-from ..policy.encoder import Precision, cast_to
+from ..policy.encoder import Precision, cast_to, join_features, spec_of_inputs
+from ..policy.image_encoders import IMAGE_ENCODERS, ImageEncoder
 from ..policy.nets import Normalizer
-from ..policy.policy import TrainablePolicy
+from ..policy.policy import ImagePolicy, TrainablePolicy
+from .augmentation import random_shift
 from .exploration import Noise, OrnsteinUhlenbeck, explore_gaussian
 from .losses import weighted_mean
 from .off_policy import OffPolicy
@@ -33,11 +36,46 @@ class ContinuousOffPolicy(OffPolicy[P]):
 
     noise_correlation_time: float = 0.0
     """correlation time of the exploration noise, in seconds (an Ornstein-Uhlenbeck process); 0 is white noise"""
+    image_encoder: Literal["patches", "cnn"] = "patches"
+    """network that reads images, trained by the critics' losses only: matrix products on patches, for CPUs, or
+    convolutions, for accelerators"""
+    random_shift: int = 0
+    """pixels by which images are shifted at random whenever they are learned from (DrQ's augmentation); 0 is none"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.noise_correlation_time < 0.0:
-            raise ValueError("noise_correlation_time must not be negative")
+        require_choice("image encoder", self.image_encoder, IMAGE_ENCODERS)
+        if self.noise_correlation_time < 0.0 or self.random_shift < 0:
+            raise ValueError("noise_correlation_time and random_shift must not be negative")
+
+    def check_images(self, spec: Spec) -> None:
+        if self.rollout_length % spec.image_interval:
+            raise ValueError(
+                f"a rollout of {self.rollout_length} steps is not a whole number of images, one every "
+                f"{spec.image_interval} steps; change learner.rollout-length"
+            )
+        jax.eval_shape(lambda: self.init_encoder(spec, None))  # refuses an image that it cannot read
+
+    def init_encoder(self, spec: Spec, key: PRNGKeyArray | None) -> ImageEncoder | None:
+        """The image encoder with initial weights; None for a task without cameras."""
+        if not spec.image_shape:
+            return None
+        key = jax.random.fold_in(jax.random.key(0) if key is None else key, 1)
+        return IMAGE_ENCODERS[self.image_encoder].init(key, spec.image_shape)
+
+    def inputs(self, policy: P, batch: Batch, key: PRNGKeyArray) -> Batch:
+        """With images, the features of both come before the observations; no gradient flows through the next one's."""
+        if batch.image is None or batch.next_image is None or not isinstance(policy, ImagePolicy):
+            return super().inputs(policy, batch, key)
+        keys = jax.random.split(jax.random.fold_in(key, 1))
+        images = [random_shift(x, self.random_shift, k) for x, k in zip((batch.image, batch.next_image), keys)]
+        now, after = (policy.encode(image) for image in images)
+        batch = replace(
+            batch,
+            observation=join_features(now, batch.observation),
+            next_observation=jax.lax.stop_gradient(join_features(after, batch.next_observation)),
+        )
+        return super().inputs(policy, batch, key)
 
     def init_noise(self, spec: Spec, rngs: Rng) -> tuple[OrnsteinUhlenbeck | None, Rng]:
         return OrnsteinUhlenbeck.init(spec, self.noise_correlation_time, rngs)
@@ -88,12 +126,13 @@ class DeterministicActor:
         observation: Float[Array, "*b d"],
         rngs: Rng,
         epsilon: Float[Array, ""],
+        std: Float[Array, ""] | float,
         noise: Noise,
     ) -> tuple[Float[Array, "*b a"], Rng]:
         """Actions with Gaussian noise, and the generators after them."""
         action = self.action(policy, policy.normalizer(observation))
         clip = partial(jnp.clip, min=-1.0, max=1.0)
-        return explore_gaussian(action, self.exploration_noise, rngs, epsilon, clip, noise)
+        return explore_gaussian(action, std, rngs, epsilon, clip, noise)
 
     def target_action(self, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray) -> Float[Array, "b a"]:
         """The target policy's next actions, with noise if targets are smoothed."""
@@ -116,23 +155,31 @@ class DeterministicActor:
         """Updates of the actor only in every `policy_delay`-th gradient step."""
         if self.policy_delay == 1:
             return updates
-        actor, critics = updates
-        return jax.tree.map(lambda x: jnp.where(count % self.policy_delay == 0, x, 0.0), actor), critics
+        actor, *rest = updates
+        return jax.tree.map(lambda x: jnp.where(count % self.policy_delay == 0, x, 0.0), actor), *rest
+
+
+@dataclass(frozen=True)
+class DeterministicArchitecture:
+    """The networks of a deterministic policy."""
+
+    critics: int
+    hidden_sizes: tuple[int, ...]
+    layer_norm: bool
+    distributional: bool = False
 
 
 def init_deterministic_policy(
-    spec: Spec,
-    key: PRNGKeyArray | None,
-    critics: int,
-    hidden_sizes: tuple[int, ...],
-    layer_norm: bool,
-    distributional: bool = False,
+    spec: Spec, key: PRNGKeyArray | None, architecture: DeterministicArchitecture, encoder: ImageEncoder | None
 ) -> DeterministicPolicy:
     """A deterministic policy with its critics."""
     key = jax.random.key(0) if key is None else key
     actor_key, critic_key = jax.random.split(key)
+    hidden_sizes, layer_norm = architecture.hidden_sizes, architecture.layer_norm
+    spec = spec_of_inputs(spec, encoder)
     return DeterministicPolicy(
         Normalizer.of(spec.observation),
         Actor.init(actor_key, spec, hidden_sizes, spec.action.size, layer_norm),
-        init_critics(critic_key, critics, spec, hidden_sizes, layer_norm, distributional),
+        init_critics(critic_key, architecture.critics, spec, hidden_sizes, layer_norm, architecture.distributional),
+        image_encoder=encoder,
     )

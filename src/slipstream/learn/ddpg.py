@@ -13,11 +13,12 @@ from ..policy.continuous import DeterministicPolicy
 from .actor_critic import (
     ContinuousOffPolicy,
     DeterministicActor,
+    DeterministicArchitecture,
     init_deterministic_policy,
     q_value,
     require_continuous,
 )
-from .exploration import Noise
+from .exploration import Noise, linear_schedule
 from .learner import Metrics
 from .losses import huber, weighted_mean
 from .replay import Batch
@@ -35,6 +36,8 @@ class Ddpg(ContinuousOffPolicy[DeterministicPolicy]):
     """train two critics and use the lower value in targets (clipped double Q-learning)"""
     exploration_noise: float = 0.2
     """standard deviation of the Gaussian noise on actions while exploring"""
+    exploration_noise_final: float = -1.0
+    """if not negative, exploration_noise falls linearly to this over exploration_fraction"""
     target_policy_noise: float = 0.0
     """standard deviation of the noise on the target policy's actions (TD3's target smoothing)"""
     policy_delay: int = 1
@@ -52,22 +55,28 @@ class Ddpg(ContinuousOffPolicy[DeterministicPolicy]):
             self.exploration_noise, self.target_policy_noise, self.policy_delay, self.saturation_coef, self.precision
         )
 
+    def _noise(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+        """Standard deviation of the exploration noise after that fraction of the training."""
+        last = self.exploration_noise if self.exploration_noise_final < 0.0 else self.exploration_noise_final
+        return linear_schedule(self.exploration_noise, last, progress / self.exploration_fraction)
+
     def check_action(self, spec: Spec) -> None:
         require_continuous(spec, type(self).__name__.lower())
 
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> DeterministicPolicy:
-        return init_deterministic_policy(spec, key, 1 + self.twin_critics, self.hidden_sizes, self.layer_norm)
+        architecture = DeterministicArchitecture(1 + self.twin_critics, self.hidden_sizes, self.layer_norm)
+        return init_deterministic_policy(spec, key, architecture, self.init_encoder(spec, key))
 
     def explore(
         self,
         policy: DeterministicPolicy,
         observation: Float[Array, "*b d"],
         rngs: Rng,
-        epsilon: Float[Array, ""],
+        progress: Float[Array, ""],
         key: PRNGKeyArray,
         noise: Noise = None,
     ) -> tuple[Array, Rng]:
-        return self._actor.explore(policy, observation, rngs, epsilon, noise)
+        return self._actor.explore(policy, observation, rngs, self.epsilon(progress), self._noise(progress), noise)
 
     def loss(
         self, policy: DeterministicPolicy, target: DeterministicPolicy, batch: Batch, key: PRNGKeyArray
@@ -78,6 +87,7 @@ class Ddpg(ContinuousOffPolicy[DeterministicPolicy]):
         errors = [q_value(c, batch.observation, batch.action, self.precision) - targets for c in policy.critics]
         losses = sum((huber(error, self.huber_delta) for error in errors), jnp.float32(0.0))
         critic_loss = weighted_mean(losses, batch.weight)
+        batch = jax.lax.stop_gradient(batch)
         action, saturation = self._actor.action_and_saturation(policy, batch)
         critic = jax.lax.stop_gradient(policy.critics[0])
         value = q_value(critic, batch.observation, action, self.precision)

@@ -74,13 +74,13 @@ class Dqn(OffPolicy[QPolicy]):
         policy: QPolicy,
         observation: Float[Array, "*b d"],
         rngs: Rng,
-        epsilon: Float[Array, ""],
+        progress: Float[Array, ""],
         key: PRNGKeyArray,
         noise: Noise = None,
     ) -> tuple[Array, Rng]:
         outputs = self._outputs(policy, policy.normalizer(observation), key if self.noisy_sigma else None)
         best = policy.actions.best(policy.values(outputs))
-        epsilon = epsilon * 0.0 if self.noisy_sigma else epsilon
+        epsilon = jnp.float32(0.0) if self.noisy_sigma else self.epsilon(progress)
         return explore_epsilon_greedy(best, rngs, epsilon, policy.actions.space, self.exploration_repeat)
 
     def _outputs(self, policy: QPolicy, observation: Array, key: PRNGKeyArray | None) -> Float[Array, "*b h a"]:

@@ -71,12 +71,12 @@ class Iqn(OffPolicy[IqnPolicy]):
         policy: IqnPolicy,
         observation: Float[Array, "*b d"],
         rngs: Rng,
-        epsilon: Float[Array, ""],
+        progress: Float[Array, ""],
         key: PRNGKeyArray,
         noise: Noise = None,
     ) -> tuple[Array, Rng]:
         best = policy.actions.best(policy.values(observation))
-        return explore_epsilon_greedy(best, rngs, epsilon, policy.actions.space, self.exploration_repeat)
+        return explore_epsilon_greedy(best, rngs, self.epsilon(progress), policy.actions.space, self.exploration_repeat)
 
     def _quantile_values(self, policy: IqnPolicy, observation: Array, taus: Array) -> Float[Array, "b k h"]:
         # Quantile levels are not cast: their cosines need the digits.

@@ -10,13 +10,13 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from ..core.rng import Rng
 from ..core.struct import per_world, struct
-from ..core.task import Spec, Task
-from ..policy.encoder import Precision, cast_to, update_normalizer
+from ..core.task import CameraTask, Spec, Task
+from ..policy.encoder import Precision, cast_to, join_features, update_normalizer
 from ..policy.policy import ImageFeatures, TrainablePolicy
 from .exploration import Noise, OrnsteinUhlenbeck, linear_schedule
 from .learner import Metrics
 from .replay import Batch, Cursor, Replay, Sampling, add_transitions, init_replay, sample, set_priorities
-from .rollout import Acting, Decision, EpisodeStats, init_worlds, masked_mean, rollout
+from .rollout import Acting, Decision, EpisodeStats, init_worlds, masked_mean, observe_agents, rollout
 
 P = TypeVar("P", bound=TrainablePolicy)
 T = TypeVar("T")
@@ -136,8 +136,7 @@ class OffPolicy(Generic[P]):
         """Refuse a task this cannot learn, or a batch that cannot be divided."""
         spec = task.spec
         self.check_action(spec)
-        if spec.image_shape:
-            raise ValueError(f"{type(self).__name__.lower()} cannot learn from images; choose a task without, or ppo")
+        self.check_images(spec)
         if self.batch_size % devices:
             raise ValueError(f"a batch of {self.batch_size} transitions does not divide over {devices} devices")
         if self.capacity < (self.n_step + self.rollout_length + 1) * self.worlds * spec.agents:
@@ -156,6 +155,14 @@ class OffPolicy(Generic[P]):
         """Refuse an action space this cannot act in."""
         raise NotImplementedError
 
+    def check_images(self, spec: Spec) -> None:
+        """Refuse a task with cameras, if these cannot be learned from; by default they cannot."""
+        if spec.image_shape:
+            raise ValueError(
+                f"{type(self).__name__.lower()} cannot learn from images; choose a task without, or ppo, distill, sac, "
+                "td3 or ddpg"
+            )
+
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> P:
         """A policy with initial weights, with everything that is learned."""
         raise NotImplementedError
@@ -165,7 +172,7 @@ class OffPolicy(Generic[P]):
         policy: P,
         observation: Float[Array, "*b d"],
         rngs: Rng,
-        epsilon: Float[Array, ""],
+        progress: Float[Array, ""],
         key: PRNGKeyArray,
         noise: Noise = None,
     ) -> tuple[Array, Rng]:
@@ -174,6 +181,14 @@ class OffPolicy(Generic[P]):
         `key` is for noisy networks, `noise` is the correlated noise of continuous actions.
         """
         raise NotImplementedError
+
+    def epsilon(self, progress: Float[Array, ""]) -> Float[Array, ""]:
+        """The probability of a random action after that fraction of the training."""
+        return linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
+
+    def inputs(self, policy: P, batch: Batch, key: PRNGKeyArray) -> Batch:
+        """The batch as the networks read it: normalized, and with the features of its images."""
+        return batch.normalized(policy.normalizer, self.reward_scale)
 
     def loss(self, policy: P, target: P, batch: Batch, key: PRNGKeyArray) -> tuple[Array, tuple[Array, Metrics]]:
         """The weighted mean loss of a batch; and the error of each sample, and metrics."""
@@ -209,6 +224,9 @@ class OffPolicy(Generic[P]):
         policy = self.policy(task.spec, policy_key)
         states, rngs = init_worlds(task, seed, worlds)
         noise, rngs = self.init_noise(task.spec, rngs)
+        image = jax.eval_shape(jax.vmap(task.image), states) if isinstance(task, CameraTask) else None
+        image = image if task.spec.image_shape else None
+        length = self.steps_per_world(task.spec)
         return OffPolicyState(
             worlds=states,
             rngs=rngs,
@@ -216,7 +234,7 @@ class OffPolicy(Generic[P]):
             policy=policy,
             target=policy,
             optimizer=self._optimizer.init(policy.params),
-            replay=init_replay(task.spec, worlds.shape[0], self.steps_per_world(task.spec), self.prioritized_replay),
+            replay=init_replay(task.spec, worlds.shape[0], length, self.prioritized_replay, image),
             max_priority=jnp.float32(1.0),
             key=key,
             updates=jnp.int32(0),
@@ -227,21 +245,21 @@ class OffPolicy(Generic[P]):
     ) -> tuple[OffPolicyState, Metrics, EpisodeStats]:
         """A rollout of every world, then `gradient_steps` batches."""
         key, explore_key, learn_key = jax.random.split(train.key, 3)
-        epsilon = linear_schedule(self.epsilon_start, self.epsilon_end, progress / self.exploration_fraction)
         policy = train.policy
 
-        def act(observation: Array, acting: Acting, _: ImageFeatures) -> tuple[Decision, Acting]:
+        def act(observation: Array, acting: Acting, image_features: ImageFeatures) -> tuple[Decision, Acting]:
             noise = None if acting.noise is None else acting.noise.value
-            action, rngs = self.explore(policy, observation, acting.rngs, epsilon, explore_key, noise)
+            seen = join_features(image_features, observation)
+            action, rngs = self.explore(policy, seen, acting.rngs, progress, explore_key, noise)
             return Decision(action), replace(acting, rngs=rngs)
 
-        worlds, acting, transitions, stats, _ = rollout(
-            task, act, train.worlds, Acting(train.rngs, train.noise), self.rollout_length
+        encode = policy.encode if task.spec.image_shape else None
+        worlds, acting, transitions, stats, images = rollout(
+            task, act, train.worlds, Acting(train.rngs, train.noise), self.rollout_length, encode, observe_agents
         )
         kept = train.replay.length // self.rollout_length
-        replay = add_transitions(
-            train.replay, transitions, train.updates % kept * self.rollout_length, train.max_priority
-        )
+        head = train.updates % kept * self.rollout_length
+        replay = add_transitions(train.replay, transitions, head, train.max_priority, images)
         if self.normalize_observations:
             normalizer = update_normalizer(
                 policy.normalizer, task.spec, transitions.observation, transitions.valid, axis
@@ -256,7 +274,10 @@ class OffPolicy(Generic[P]):
         train = replace(train, policy=policy, replay=replay, key=key)
         train, metrics = self._learn(train, learn_key, Cursor(head, filled), warm, progress, axis)
         train = replace(train, updates=train.updates + 1)
-        metrics |= {"step_reward": masked_mean(transitions.reward, transitions.valid, axis), "epsilon": epsilon}
+        metrics |= {
+            "step_reward": masked_mean(transitions.reward, transitions.valid, axis),
+            "epsilon": self.epsilon(progress),
+        }
         return train, metrics, jax.lax.psum(stats, axis) if axis else stats
 
     def _learn(
@@ -274,16 +295,15 @@ class OffPolicy(Generic[P]):
         learning_rate = self.learning_rate * (1.0 - (1.0 - self.learning_rate_final_fraction) * progress) * warm
         per_beta = self.per_beta + (1.0 - self.per_beta) * progress
         sampling = Sampling(self.batch_size // devices, self.n_step, self.discount, self.uses_intermediate)
-        normalizer = train.policy.normalizer
 
         def gradient_step(state: LearningState, key: PRNGKeyArray) -> tuple[LearningState, Metrics]:
             sample_key, loss_key = jax.random.split(jax.random.fold_in(key, device))
             replay = replace(train.replay, tree=state.tree)
             batch = sample(replay, sample_key, cursor, sampling, per_beta, axis)
-            batch = batch.normalized(normalizer, self.reward_scale)
 
             def loss(params: PyTree) -> tuple[Array, tuple[Array, Metrics]]:
-                return self.loss(state.policy.with_params(params), state.target, batch, loss_key)
+                policy = state.policy.with_params(params)
+                return self.loss(policy, state.target, self.inputs(policy, batch, loss_key), loss_key)
 
             grads, (errors, metrics) = jax.grad(loss, has_aux=True)(state.policy.params)
             if axis:

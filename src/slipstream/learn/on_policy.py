@@ -25,8 +25,8 @@ Batch = TypeVar("Batch", bound=Any)
 """A struct of samples with the fields `weight` and `image`."""
 
 
-class OnPolicy(Protocol):
-    """The settings that these functions read."""
+class FromRollouts(Protocol):
+    """Settings of a learner that cuts rollouts into minibatches."""
 
     @property
     def worlds(self) -> int: ...
@@ -37,18 +37,23 @@ class OnPolicy(Protocol):
     @property
     def shuffle_block(self) -> int: ...
     @property
-    def discount(self) -> float: ...
-    @property
-    def gae_lambda(self) -> float: ...
-    @property
-    def normalize_returns(self) -> bool: ...
-    @property
     def state_estimation_coef(self) -> float: ...
     @property
     def image_encoder(self) -> Any: ...
 
 
-def check_rollouts(learner: OnPolicy, spec: Spec, devices: int, sequence_length: int | None = None) -> None:
+class OnPolicy(FromRollouts, Protocol):
+    """Settings of a learner that also estimates values."""
+
+    @property
+    def discount(self) -> float: ...
+    @property
+    def gae_lambda(self) -> float: ...
+    @property
+    def normalize_returns(self) -> bool: ...
+
+
+def check_rollouts(learner: FromRollouts, spec: Spec, devices: int, sequence_length: int | None = None) -> None:
     """Refuse a task whose rollouts the settings cannot divide, or whose observations they cannot use.
 
     A sample that is shuffled is a sequence of a policy with memory, an image and its steps, or a single step.

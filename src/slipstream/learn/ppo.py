@@ -23,7 +23,7 @@ from .exploration import OrnsteinUhlenbeck, check_correlation_time
 from .learner import Metrics
 from .on_policy import Descent, check_rollouts, flatten_batch, minibatch_epochs, value_targets
 from .rollout import Acting, Decision, EpisodeStats, Images, Transition, init_worlds, masked_mean, rollout
-from .sequences import Context, Past, contexts, for_each_step
+from .sequences import Context, Past, check_memory_settings, contexts, sequence_length_for, what_was_seen
 
 
 @struct
@@ -136,9 +136,7 @@ class Ppo:
             raise ValueError("hidden_sizes needs at least one layer, such as 64 64")
         require_choice("activation", self.activation, ACTIVATIONS)
         require_choice("image encoder", self.image_encoder, IMAGE_ENCODERS)
-        require_choice("memory", self.memory, ("none", "gru"))
-        if self.memory_size < 1 or not 0 <= self.burn_in <= self.sequence_length or self.sequence_length < 1:
-            raise ValueError("memory_size and sequence_length must be at least 1, and burn_in at most sequence_length")
+        check_memory_settings(self)
         if not 0.0 < self.anneal_start < 1.0:
             raise ValueError("anneal_start lies between 0 and 1")
         if self.noise_correlation_time < 0.0:
@@ -153,19 +151,7 @@ class Ppo:
             raise ValueError(
                 "a critic with privileged observations needs its own network; set learner.shared-trunk off"
             )
-        interval = task.spec.image_interval
-        if self.memory != "none":
-            if self.rollout_length % self.sequence_length:
-                raise ValueError(
-                    f"a rollout of {self.rollout_length} steps is not a whole number of sequences of "
-                    f"{self.sequence_length}; change learner.sequence-length"
-                )
-            if self.sequence_length % interval or self.burn_in % interval:
-                raise ValueError(
-                    f"sequences and their burn-in begin with an image, one every {interval} steps; change "
-                    "learner.sequence-length or learner.burn-in"
-                )
-        check_rollouts(self, task.spec, devices, None if self.memory == "none" else self.sequence_length)
+        check_rollouts(self, task.spec, devices, sequence_length_for(self, task.spec))
 
     @property
     def steps_per_update(self) -> int:
@@ -297,11 +283,7 @@ class Ppo:
         policy = policy.with_params(params)
         if self.final_std > 0.0:
             policy = replace(policy, log_std=jax.lax.stop_gradient(policy.log_std))
-        image_features, memory = None if batch.image is None else policy.encode(batch.image), None
-        if batch.context is not None:
-            if image_features is not None:
-                image_features = for_each_step(image_features, self.sequence_length)
-            memory = batch.context.remember(policy, batch.observation, image_features)
+        image_features, memory = what_was_seen(policy, batch, self.sequence_length)
         actions, value = policy.distribution_and_value(batch.observation, image_features, memory)
         log_ratio = actions.log_prob(batch.action) - batch.log_prob
         ratio = jnp.exp(log_ratio)

@@ -19,7 +19,7 @@ from .dqn import require_discrete
 from .exploration import explore_epsilon_greedy, linear_schedule
 from .learner import Metrics
 from .returns import lambda_returns
-from .rollout import Acting, Decision, EpisodeStats, Transition, init_worlds, masked_mean, observe_all, rollout
+from .rollout import Acting, Decision, EpisodeStats, Transition, init_worlds, masked_mean, observe_agents, rollout
 
 
 @struct
@@ -150,7 +150,7 @@ class Pqn:
             return Decision(action, value=self._best(policy, values)), Acting(rngs)
 
         worlds, acting, transitions, stats, _ = rollout(
-            task, act, train.worlds, Acting(train.rngs), self.rollout_length
+            task, act, train.worlds, Acting(train.rngs), self.rollout_length, observe=observe_agents
         )
         batch = self._batch(task, policy, worlds, transitions)
         key, order_key = jax.random.split(train.key)
@@ -189,7 +189,7 @@ class Pqn:
 
     def _batch(self, task: Task[Any], policy: QPolicy, worlds: PyTree, transitions: Transition) -> PqnBatch:
         """The samples of a rollout, with their TD(λ) returns as targets."""
-        last = self._values(policy, policy.normalizer(observe_all(task, worlds)))
+        last = self._values(policy, policy.normalizer(observe_agents(task, worlds)))
         assert transitions.value is not None
         value = jnp.concatenate([transitions.value, self._best(policy, last)[None]])
         target = lambda_returns(

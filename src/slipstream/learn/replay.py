@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ..core.struct import struct
-from ..core.task import Spec
+from ..core.task import PackedImage, Spec
+from ..policy.image_encoders import IMAGE_AGE_INPUTS
 from ..policy.nets import Normalizer
-from .rollout import Transition
+from .rollout import Images, Transition
 
 REJECTION_TRIES = 4
 """Uniform draws for each sample: entries of agents that wait for others cannot be used."""
@@ -33,6 +34,7 @@ class Replay:
     truncated: Bool[Array, "w t *a"]
     valid: Bool[Array, "w t *a"]
     tree: Float[Array, "w n"] | None  # sums of priorities: the root at 1, the children of k at 2k and 2k + 1
+    image: PackedImage | None = None  # one for every few steps of a world
 
     @property
     def length(self) -> int:
@@ -45,8 +47,16 @@ class Replay:
 
     def flat(self, x: Array) -> Array:
         """A field with time and agents as one axis: that of the leaves."""
-        worlds, length, agents = self.reward.shape[0], self.length, self.agents
-        return x.reshape(worlds, length * agents, *x.shape[2 + (agents > 1) :])
+        worlds, agents = self.reward.shape[0], self.agents
+        return x.reshape(worlds, x.shape[1] * agents, *x.shape[2 + (agents > 1) :])
+
+    def images_at(self, world: Int[Array, "b"], leaf: Int[Array, "b"]) -> PackedImage | None:
+        """What agents saw last at those entries; None without cameras."""
+        if self.image is None:
+            return None
+        interval = self.length // self.image.shape[1]
+        time, agent = leaf // self.agents, leaf % self.agents
+        return self.flat(self.image)[world, time // interval * self.agents + agent]
 
 
 @struct
@@ -82,6 +92,8 @@ class Batch:
     leaf: Int[Array, "b"]  # time and agent as one index
     intermediate_observation: Float[Array, "b m d"] | None = None  # after the first step and before the last
     intermediate_discount: Float[Array, "b m"] | None = None  # of each; 0 after an end
+    image: PackedImage | None = None  # that goes with the observation
+    next_image: PackedImage | None = None
 
     def normalized(self, normalizer: Normalizer, reward_scale: float) -> "Batch":
         """The batch with normalized observations and scaled rewards."""
@@ -95,14 +107,17 @@ class Batch:
         )
 
 
-def init_replay(spec: Spec, worlds: int, length: int, prioritized: bool) -> Replay:
-    """An empty replay with room for `length` steps of every world."""
+def init_replay(spec: Spec, worlds: int, length: int, prioritized: bool, image: PackedImage | None = None) -> Replay:
+    """An empty replay with room for `length` steps of every world; `image` has the shape of the images of all."""
     agents = (spec.agents,) if spec.agents > 1 else ()
     shape = (worlds, length, *agents)
     no = jnp.zeros(shape, jnp.bool_)
     tree = jnp.zeros((worlds, 2 * tree_leaves(length * spec.agents))) if prioritized else None
-    observation = jnp.zeros((*shape, spec.observation))
-    return Replay(observation, spec.action.zeros(*shape), jnp.zeros(shape), no, no, no, tree)
+    observation = jnp.zeros((*shape, spec.observation + (0 if image is None else IMAGE_AGE_INPUTS)))
+    images = None
+    if image is not None:
+        images = jnp.zeros((worlds, length // spec.image_interval, *image.shape[1:]), image.dtype)
+    return Replay(observation, spec.action.zeros(*shape), jnp.zeros(shape), no, no, no, tree, images)
 
 
 def tree_leaves(entries: int) -> int:
@@ -116,15 +131,22 @@ def tree_depth(tree: Float[Array, "w n"]) -> int:
 
 
 def add_transitions(
-    replay: Replay, transitions: Transition, head: Int[Array, ""], priority: Float[Array, ""]
+    replay: Replay,
+    transitions: Transition,
+    head: Int[Array, ""],
+    priority: Float[Array, ""],
+    images: Images | None = None,
 ) -> Replay:
     """The replay with transitions, stacked in time, written from step `head` on; all get the same priority."""
 
-    def put(ring: Array, new: Array) -> Array:
+    def put(ring: Array, new: Array, head: Int[Array, ""] = head) -> Array:
         new = jnp.swapaxes(new, 0, 1).astype(ring.dtype)
         return jax.lax.dynamic_update_slice_in_dim(ring, new, head, axis=1)
 
     after = replace(replay, **{name: put(getattr(replay, name), getattr(transitions, name)) for name in STORED})
+    if replay.image is not None and images is not None:
+        interval = replay.length // replay.image.shape[1]
+        after = replace(after, image=put(replay.image, images.image, head // interval))
     if replay.tree is None:
         return after
     steps, worlds = transitions.reward.shape[:2]
@@ -262,4 +284,6 @@ def _follow(replay: Replay, draw: Draw, sampling: Sampling) -> Batch:
         leaf=leaf,
         intermediate_observation=jnp.stack([observation[world, place] for place in places], 1) if places else None,
         intermediate_discount=jnp.stack(discounts, 1) if places else None,
+        image=replay.images_at(world, leaf),
+        next_image=replay.images_at(world, at),
     )

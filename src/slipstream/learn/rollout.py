@@ -62,6 +62,8 @@ class Acting:
 ActFn = Callable[[Float[Array, "*b d"], Acting, ImageFeatures], tuple[Decision, Acting]]
 """From observations and image features to decisions."""
 EncodeFn = Callable[[PackedImage], ImageFeatures]
+ObserveFn = Callable[[Task[Any], Any, Int[Array, ""] | int | None], Float[Array, "*b d"]]
+"""From a task, its states and the age of their images to what an `ActFn` gets."""
 
 
 @struct
@@ -126,10 +128,11 @@ def rollout(
     acting: Acting,
     length: int,
     encode: EncodeFn | None = None,
+    observe: ObserveFn | None = None,
 ) -> tuple[S, Acting, Transition, EpisodeStats, Images | None]:
     """Act in every world for `length` steps; transitions and images come back stacked in time."""
     states, acting, experience, stats = in_blocks(
-        lambda states, acting: rollout_block(task, act, states, acting, length, encode),
+        lambda states, acting: rollout_block(task, act, states, acting, length, encode, observe=observe),
         states,
         acting,
         agents=task.spec.agents,
@@ -229,11 +232,15 @@ def with_image_age(
     return jnp.concatenate([observation, *extra], axis=-1)
 
 
-def observe_all(task: Task[S], states: S, age: Int[Array, ""] | int | None = None) -> Float[Array, "*b d"]:
-    """Observations of all agents, then the age of their images if they have any, then privileged observations."""
+def observe_agents(task: Task[S], states: S, age: Int[Array, ""] | int | None = None) -> Float[Array, "*b d"]:
+    """Observations of all agents, then the age of their images if they have any."""
     observation = jax.vmap(task.observe)(states)
-    if age is not None:
-        observation = with_image_age(observation, states, age, task.spec.image_interval)
+    return observation if age is None else with_image_age(observation, states, age, task.spec.image_interval)
+
+
+def observe_all(task: Task[S], states: S, age: Int[Array, ""] | int | None = None) -> Float[Array, "*b d"]:
+    """The same, then privileged observations."""
+    observation = observe_agents(task, states, age)
     if isinstance(task, PrivilegedTask) and task.spec.privileged_size:
         observation = jnp.concatenate([observation, jax.vmap(task.privileged_observation)(states)], axis=-1)
     return observation
@@ -251,9 +258,10 @@ def rollout_block(
     length: int,
     encode: EncodeFn | None,
     keep_states: bool = False,
+    observe: ObserveFn | None = None,
 ) -> tuple[S, Acting, tuple[Transition, Images | None], EpisodeStats]:
     """The rollout of one block of worlds, perhaps with the states before each step."""
-    spec = task.spec
+    spec, observe = task.spec, observe or observe_all
 
     def tick(
         restarts: Restart[S],
@@ -263,7 +271,7 @@ def rollout_block(
     ) -> tuple[tuple[S, Stale, Collected], Transition]:
         states, stale, (acting, stats) = carry
         with jax.named_scope("observation"):
-            observation = observe_all(task, states, None if image_features is None else age)
+            observation = observe(task, states, None if image_features is None else age)
         with jax.named_scope("policy"):
             decision, acting = act(observation, acting.before_step(states.ended), image_features)
         with jax.named_scope("physics"):

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..core.rng import Rng
 from ..core.task import Spec
 from ..policy.continuous import Actor, SquashedGaussianPolicy, init_critics, sample_squashed_gaussian
+from ..policy.encoder import spec_of_inputs
 from ..policy.nets import Normalizer
 from .actor_critic import ContinuousOffPolicy, q_value, require_continuous
 from .exploration import Noise, explore_gaussian
@@ -42,15 +43,22 @@ class Sac(ContinuousOffPolicy[SquashedGaussianPolicy]):
 
     def check_action(self, spec: Spec) -> None:
         require_continuous(spec, "sac")
+        if spec.image_shape and self.uses_intermediate:
+            raise ValueError(
+                "sac learns from images by one-step returns: set learner.n-step to 1, or choose td3 or ddpg"
+            )
 
     def policy(self, spec: Spec, key: PRNGKeyArray | None = None) -> SquashedGaussianPolicy:
         key = jax.random.key(0) if key is None else key
         actor_key, critic_key = jax.random.split(key)
+        encoder = self.init_encoder(spec, key)
+        spec = spec_of_inputs(spec, encoder)
         return SquashedGaussianPolicy(
             Normalizer.of(spec.observation),
             Actor.init(actor_key, spec, self.hidden_sizes, 2 * spec.action.size, self.layer_norm),
             init_critics(critic_key, 1 + self.twin_critics, spec, self.hidden_sizes, self.layer_norm),
             jnp.float32(math.log(self.alpha)),
+            encoder,
         )
 
     def explore(
@@ -58,12 +66,12 @@ class Sac(ContinuousOffPolicy[SquashedGaussianPolicy]):
         policy: SquashedGaussianPolicy,
         observation: Float[Array, "*b d"],
         rngs: Rng,
-        epsilon: Float[Array, ""],
+        progress: Float[Array, ""],
         key: PRNGKeyArray,
         noise: Noise = None,
     ) -> tuple[Array, Rng]:
         mean, log_std = self._mean_and_log_std(policy, policy.normalizer(observation))
-        return explore_gaussian(mean, jnp.exp(log_std), rngs, epsilon, jnp.tanh, noise)
+        return explore_gaussian(mean, jnp.exp(log_std), rngs, self.epsilon(progress), jnp.tanh, noise)
 
     def _mean_and_log_std(self, policy: SquashedGaussianPolicy, observation: Array) -> tuple[Array, Array]:
         policy, observation = self.cast((policy, observation))
@@ -107,6 +115,7 @@ class Sac(ContinuousOffPolicy[SquashedGaussianPolicy]):
         errors = [q_value(c, batch.observation, batch.action, self.precision) - targets for c in policy.critics]
         losses = sum((huber(error, self.huber_delta) for error in errors), jnp.float32(0.0))
         critic_loss = weighted_mean(losses, batch.weight)
+        batch = jax.lax.stop_gradient(batch)
         action, log_prob = sample_squashed_gaussian(*self._mean_and_log_std(policy, batch.observation), action_key)
         critics = jax.lax.stop_gradient(policy.critics)
         values = [q_value(c, batch.observation, action, self.precision) for c in critics]

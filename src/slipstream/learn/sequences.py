@@ -2,18 +2,59 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..core.errors import require_choice
 from ..core.struct import struct
-from ..core.task import CameraTask, PackedImage, Task
+from ..core.task import CameraTask, PackedImage, Spec, Task
 from ..policy.actor_critic import ActorCritic
-from ..policy.memory import forget
+from ..policy.memory import Memory, forget
 from ..policy.policy import ImageFeatures
 from .rollout import Images, Transition, observe_all
+
+
+class Remembering(Protocol):
+    """Settings of a learner whose policy may have memory."""
+
+    @property
+    def rollout_length(self) -> int: ...
+    @property
+    def memory(self) -> Literal["none", "gru"]: ...
+    @property
+    def memory_size(self) -> int: ...
+    @property
+    def sequence_length(self) -> int: ...
+    @property
+    def burn_in(self) -> int: ...
+
+
+def check_memory_settings(learner: Remembering) -> None:
+    """Refuse sequences that cannot be."""
+    require_choice("memory", learner.memory, ("none", "gru"))
+    if learner.memory_size < 1 or not 0 <= learner.burn_in <= learner.sequence_length or learner.sequence_length < 1:
+        raise ValueError("memory_size and sequence_length must be at least 1, and burn_in at most sequence_length")
+
+
+def sequence_length_for(learner: Remembering, spec: Spec) -> int | None:
+    """Steps of a sequence that is learned from, None without memory; refused if rollouts do not divide into them."""
+    if learner.memory == "none":
+        return None
+    length, interval = learner.sequence_length, spec.image_interval
+    if learner.rollout_length % length:
+        raise ValueError(
+            f"a rollout of {learner.rollout_length} steps is not a whole number of sequences of {length}; change "
+            "learner.sequence-length"
+        )
+    if length % interval or learner.burn_in % interval:
+        raise ValueError(
+            f"sequences and their burn-in begin with an image, one every {interval} steps; change "
+            "learner.sequence-length or learner.burn-in"
+        )
+    return length
 
 
 @struct
@@ -59,6 +100,27 @@ class Context:
             before = policy.remember_sequence(self.observation, memory, self.ended[:, :burn_in], features)
             memory = jax.lax.stop_gradient(forget(before[:, -1], self.ended[:, burn_in - 1]))
         return policy.remember_sequence(observation, memory, self.ended[:, burn_in:], image_features)
+
+
+class SeenBatch(Protocol):
+    """Samples whose policy may see images, and remember."""
+
+    @property
+    def observation(self) -> Array: ...
+    @property
+    def image(self) -> PackedImage | None: ...
+    @property
+    def context(self) -> Context | None: ...
+
+
+def what_was_seen(policy: ActorCritic, batch: SeenBatch, sequence_length: int) -> tuple[ImageFeatures, Memory]:
+    """Image features and memory at every step of a batch; None where the policy has neither."""
+    image_features = None if batch.image is None else policy.encode(batch.image)
+    if batch.context is None:
+        return image_features, None
+    if image_features is not None:
+        image_features = for_each_step(image_features, sequence_length)
+    return image_features, batch.context.remember(policy, batch.observation, image_features)
 
 
 def for_each_step(image_features: ImageFeatures, steps: int) -> ImageFeatures:

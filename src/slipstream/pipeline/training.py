@@ -11,6 +11,8 @@ from ..core.errors import suggest
 from ..core.task import Task
 from ..experiment import registry
 from ..experiment.experiment import Experiment
+from ..learn.distill import Distill
+from ..learn.teacher import Teacher
 from ..progress import TrainingBar, on_interrupt
 from ..runs.run import Run
 from ..runs.train import TrainingStatus, check_memory, trainer_of
@@ -69,9 +71,31 @@ def with_policy_of(experiment: AnyExperiment, run: RunLike) -> AnyExperiment:
     return replace(experiment, init_from=str(load(run).folder))
 
 
-def prepared(experiment: AnyExperiment, init_from: RunLike | None = None) -> AnyExperiment:
-    """The experiment with the files of its task read in, beginning with the policy of a run if one is named."""
+def with_teacher(experiment: AnyExperiment, run: RunLike) -> AnyExperiment:
+    """The experiment, imitating the policy of a run; refused if that cannot teach in this task."""
+    learner, opened = experiment.learner, load(run)
+    if not isinstance(learner, Distill):
+        raise ValueError(f"{registry.learner_name(learner)} learns without a teacher; add --learner distill")
+    theirs = opened.experiment
+    if not opened.checkpoint_steps:
+        raise ValueError(f"the teacher of {opened.folder} has no checkpoint yet; train it first")
+    if theirs.seeds not in (1, experiment.seeds):
+        raise ValueError(
+            f"{opened.folder} holds the policies of {theirs.seeds} seeds: a student of it needs --seeds {theirs.seeds}"
+        )
+    teacher = Teacher(str(opened.folder), theirs.task, theirs.learner, theirs.seeds)
+    configure(experiment)
+    teacher.check(experiment.task)
+    return replace(experiment, learner=learner.with_teacher(teacher))
+
+
+def prepared(
+    experiment: AnyExperiment, init_from: RunLike | None = None, teacher: RunLike | None = None
+) -> AnyExperiment:
+    """The experiment with the files of its task read in, and with the runs that it begins with or imitates."""
     experiment = replace(experiment, task=experiment.task.with_files())
+    if teacher is not None:
+        experiment = with_teacher(experiment, teacher)
     return experiment if init_from is None else with_policy_of(experiment, init_from)
 
 
@@ -106,12 +130,14 @@ def train(
     *,
     learner: Any = None,
     init_from: RunLike | None = None,
+    teacher: RunLike | None = None,
     resume: bool = False,
     **settings: Any,
 ) -> Run:
     """Train a preset, a task or an experiment in a run directory, with a progress bar; the finished run comes back.
 
-    `settings` are fields of the experiment (steps, seed, seeds, devices, average). `learner` is a learner, or its name.
+    `settings` are fields of the experiment (steps, seed, seeds, devices, average). `learner` is a learner, or its name;
+    `teacher` is the run that `learner="distill"` imitates.
     """
     if isinstance(what, str):
         experiment, name = find_experiment(what)
@@ -123,7 +149,7 @@ def train(
         experiment = with_learner(experiment, learner)
     elif learner is not None:
         experiment = replace(experiment, learner=learner)
-    experiment = prepared(replace(experiment, **settings), init_from)
+    experiment = prepared(replace(experiment, **settings), init_from, teacher)
     folder = Path("runs") / name if run is None else Path(run)
     if resume:
         opened = load(folder)

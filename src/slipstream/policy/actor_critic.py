@@ -11,14 +11,11 @@ from ..core.spaces import ActionSpace, Box
 from ..core.struct import static, struct
 from ..core.task import PackedImage, Spec
 from .distributions import Distribution, distribution, head_size, std_size
-from .image_encoders import IMAGE_ENCODERS, ImageEncoder
+from .image_encoders import IMAGE_AGE_INPUTS, IMAGE_ENCODERS, ImageEncoder
 from .memory import Gru, Memory
 from .nets import Mlp, Normalizer
 from .policy import ImageFeatures
 
-IMAGE_AGE_INPUTS = 2
-"""Inputs of an actor with a camera besides the observation: the age of its image, and whether that is of an earlier
-episode."""
 ESTIMATOR_HIDDEN = 128
 """Smallest hidden layer of a state estimator."""
 

@@ -2,15 +2,17 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..core.struct import static, struct
-from ..core.task import ObstacleDistance, Spec
+from ..core.task import ObstacleDistance, PackedImage, Spec
 from .cvar import Risk
-from .encoder import Torso
+from .encoder import Torso, join_features
+from .image_encoders import ImageEncoder
 from .memory import Memory
 from .nets import Linear, Normalizer
 from .policy import ImageFeatures
@@ -100,14 +102,19 @@ class DeterministicPolicy:
     actor: Actor
     critics: tuple[Critic, ...]
     risk: Risk | None = None  # the CVaR that the actor maximizes; None is the mean
+    image_encoder: ImageEncoder | None = None  # of actor and critics; only the critics' losses train it
     obstacle_distance: ObstacleDistance | None = static(default=None)  # for a risk that depends on it
 
     @property
-    def params(self) -> tuple[Actor, tuple[Critic, ...]]:
-        return self.actor, self.critics
+    def params(self) -> tuple[Any, ...]:
+        return self.actor, self.critics, self.image_encoder
 
-    def with_params(self, params: tuple[Actor, tuple[Critic, ...]]) -> "DeterministicPolicy":
-        return replace(self, actor=params[0], critics=params[1])
+    def with_params(self, params: tuple[Any, ...]) -> "DeterministicPolicy":
+        return replace(self, actor=params[0], critics=params[1], image_encoder=params[2])
+
+    def encode(self, image: PackedImage) -> ImageFeatures:
+        """Features of an image; None for a policy without a camera."""
+        return None if self.image_encoder is None else self.image_encoder(image)
 
     def action(self, observation: Float[Array, "*b d"]) -> Float[Array, "*b a"]:
         """The action for a normalized observation."""
@@ -119,11 +126,11 @@ class DeterministicPolicy:
     def act(
         self, observation: Float[Array, "*b d"], memory: Memory = None, image_features: ImageFeatures = None
     ) -> tuple[Array, Memory]:
-        return self.action(self.normalizer(observation)), memory
+        return self.action(self.normalizer(join_features(image_features, observation))), memory
 
     def return_quantiles(self, observation: Float[Array, "*b d"], action: Array) -> Float[Array, "*b k"] | None:
-        """Quantiles of an action's return, lowest first; None if the critics are not distributional."""
-        if self.critics[0].embedding is None:
+        """Quantiles of an action's return, lowest first; None if the critics are not distributional, or see images."""
+        if self.critics[0].embedding is None or self.image_encoder is not None:
             return None
         return self.critics[0](self.normalizer(observation), action, tau_midpoints(RETURN_QUANTILES))
 
@@ -136,13 +143,18 @@ class SquashedGaussianPolicy:
     actor: Actor
     critics: tuple[Critic, ...]
     log_alpha: Float[Array, ""]  # log of the entropy temperature
+    image_encoder: ImageEncoder | None = None  # of actor and critics; only the critics' losses train it
 
     @property
-    def params(self) -> tuple[Actor, tuple[Critic, ...], Array]:
-        return self.actor, self.critics, self.log_alpha
+    def params(self) -> tuple[Any, ...]:
+        return self.actor, self.critics, self.log_alpha, self.image_encoder
 
-    def with_params(self, params: tuple[Actor, tuple[Critic, ...], Array]) -> "SquashedGaussianPolicy":
-        return replace(self, actor=params[0], critics=params[1], log_alpha=params[2])
+    def with_params(self, params: tuple[Any, ...]) -> "SquashedGaussianPolicy":
+        return replace(self, actor=params[0], critics=params[1], log_alpha=params[2], image_encoder=params[3])
+
+    def encode(self, image: PackedImage) -> ImageFeatures:
+        """Features of an image; None for a policy without a camera."""
+        return None if self.image_encoder is None else self.image_encoder(image)
 
     def mean_and_log_std(self, observation: Float[Array, "*b d"]) -> tuple[Float[Array, "*b a"], Float[Array, "*b a"]]:
         """Mean and log standard deviation before squashing, for a normalized observation."""
@@ -155,7 +167,8 @@ class SquashedGaussianPolicy:
     def act(
         self, observation: Float[Array, "*b d"], memory: Memory = None, image_features: ImageFeatures = None
     ) -> tuple[Array, Memory]:
-        return jnp.tanh(self.mean_and_log_std(self.normalizer(observation))[0]), memory
+        observation = self.normalizer(join_features(image_features, observation))
+        return jnp.tanh(self.mean_and_log_std(observation)[0]), memory
 
 
 def sample_squashed_gaussian(

@@ -10,7 +10,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..core.struct import static, struct
 from ..core.task import Spec
+from .image_encoders import IMAGE_AGE_INPUTS, ImageEncoder
 from .nets import Linear, Normalizer
+from .policy import ImageFeatures
 
 Precision = Literal["auto", "float32", "bfloat16"]
 """Floating-point type of the networks. A CPU only emulates bfloat16, so there `auto` is float32."""
@@ -77,21 +79,36 @@ def update_normalizer(
 ) -> Normalizer:
     """The normalizer after it has seen those observations, too.
 
-    Entity features are not normalized: empty slots are all zeros and would bias the mean.
+    Entity features are not normalized: empty slots are all zeros and would bias the mean. Nor are the features of an
+    image, which come before the observation.
     """
-    entity_features = math.prod(spec.entities)
-    new = normalizer.update(observation, valid, axis)
-    if not entity_features:
-        return new
+    first, end = normalizer.mean.size - observation.shape[-1], normalizer.mean.size - math.prod(spec.entities)
+    own = Normalizer(normalizer.mean[first:], normalizer.variance[first:], normalizer.count)
+    new = own.update(observation, valid, axis)
 
-    def keep_entities(new: Array, old: Array) -> Array:
-        return jnp.concatenate([new[:-entity_features], old[-entity_features:]])
+    def keep_features(new: Array, old: Array) -> Array:
+        return jnp.concatenate([old[:first], new[: end - first], old[end:]])
 
     return replace(
         new,
-        mean=keep_entities(new.mean, normalizer.mean),
-        variance=keep_entities(new.variance, normalizer.variance),
+        mean=keep_features(new.mean, normalizer.mean),
+        variance=keep_features(new.variance, normalizer.variance),
     )
+
+
+def join_features(image_features: ImageFeatures, observation: Float[Array, "*b d"]) -> Float[Array, "*b f"]:
+    """The features of an image before the observation, where entities stay last."""
+    if image_features is None:
+        return observation
+    features = jnp.broadcast_to(image_features, (*observation.shape[:-1], image_features.shape[-1]))
+    return jnp.concatenate([features, observation], axis=-1)
+
+
+def spec_of_inputs(spec: Spec, image_encoder: ImageEncoder | None) -> Spec:
+    """The spec of a task as the networks behind an image encoder know it: `join_features` is the observation."""
+    if image_encoder is None:
+        return spec
+    return replace(spec, observation=image_encoder.size + spec.observation + IMAGE_AGE_INPUTS, image_shape=None)
 
 
 def cast_to(tree: T, precision: Precision) -> T:

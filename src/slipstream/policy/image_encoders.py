@@ -8,6 +8,9 @@ from ..core.struct import static, struct
 from ..core.task import PackedImage
 from .nets import Linear
 
+IMAGE_AGE_INPUTS = 2
+"""Inputs of an actor with a camera besides the observation: the age of its image, and whether that is of an earlier
+episode."""
 PATCH_EDGES = (10, 8, 16, 12, 5, 4)
 """Patch sizes in pixels, in the order in which they are tried."""
 CONVOLUTIONS = ((8, 4, 16), (4, 2, 32), (3, 1, 32))

@@ -19,6 +19,7 @@ from ..core.task import CurriculumTask
 from ..experiment.experiment import Experiment
 from ..learn.compiled import Compiled, Trainer
 from ..learn.rollout import EpisodeStats
+from ..learn.teacher import Teacher
 from .profile import Looks
 from .run import Run
 from .utilization import NAMES as UTILIZATION
@@ -128,6 +129,9 @@ def _train(
     chunk = compile_chunk(trainer, say)
     step, before, state = start_or_resume(run, trainer, resume, say)
     run.truncate_metrics(step)
+    if experiment.teacher is not None and not run.checkpoint_steps:
+        # With the teacher's weights: from here on the run needs no other folder.
+        run.save(step, state, seconds=before, selection_metric=None, devices=trainer.mesh.size)
     first = first_step = saved = saved_step = None
     pause, chunk_seconds = save_seconds, 0.0
     looks = Looks(chunk.program.as_text())
@@ -291,6 +295,10 @@ def lack_of_memory(error: Exception) -> str | None:
 def initial_state(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
     """The training state at step 0: with weights of its own, or with those of the run it comes from."""
     state = trainer.start(experiment.seed)
+    if experiment.teacher is not None:
+        weights = teacher_weights(experiment.teacher, experiment.seeds)
+        placed = jax.device_put(weights, trainer.shardings.teacher.policy)
+        state = replace(state, teacher=replace(state.teacher, policy=placed))
     if not experiment.init_from:
         return state
     _, policy = Run.open(Path(experiment.init_from)).load_policy(trainer.shape.policy)
@@ -298,6 +306,17 @@ def initial_state(trainer: Trainer, experiment: Experiment[Any, Any]) -> Any:
     names = [name for name in ("policy", "target", "average") if getattr(state, name, None) is not None]
     placed = {name: jax.device_put(jax.tree.map(np.copy, policy), getattr(trainer.shardings, name)) for name in names}
     return replace(state, **placed)
+
+
+def teacher_weights(teacher: Teacher, seeds: int) -> Any:
+    """The policy of a teacher's run, for every seed of its student."""
+    shape = jax.eval_shape(lambda: teacher.learner.policy(teacher.task.spec))
+    if teacher.seeds > 1:
+        shape = jax.tree.map(lambda x: jax.ShapeDtypeStruct((teacher.seeds, *x.shape), x.dtype), shape)
+    _, policy = Run.open(Path(teacher.run)).load_policy(shape)
+    if teacher.seeds == seeds:
+        return policy
+    return jax.tree.map(lambda x: np.broadcast_to(x, (seeds, *x.shape)), policy)
 
 
 def to_scalars(metrics: dict[str, Any], stats: EpisodeStats, seeds: int) -> dict[str, float]:

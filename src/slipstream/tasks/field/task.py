@@ -45,6 +45,8 @@ class Field(Task[FieldState]):
     """actions as one choice for each component, as one choice, or as real numbers"""
     memory_cells: int = 4
     """numbers that the robot writes and observes, for policies without a memory of their own"""
+    privileged: bool = False
+    """observe what otherwise only a critic observes, too; for teachers of robots that do not"""
     crop: Crop = Crop()
     """how plants stand"""
     terrain: Terrain = Terrain()
@@ -105,12 +107,10 @@ class Field(Task[FieldState]):
 
     @cached_property
     def spec(self) -> Spec:
-        return Spec(
-            sensing.size(self),
-            action_space(self.action_space, self.levels),
-            self.control_dt,
-            privileged_size=sensing.PRIVILEGED_SIZE,
-        )
+        told = sensing.PRIVILEGED_SIZE
+        own, critic = (told, 0) if self.privileged else (0, told)
+        space = action_space(self.action_space, self.levels)
+        return Spec(sensing.size(self) + own, space, self.control_dt, privileged_size=critic)
 
     def for_evaluation(self) -> "Field":
         """Every world from the beginning."""
@@ -155,7 +155,8 @@ class Field(Task[FieldState]):
     # Observing
 
     def observe(self, state: FieldState) -> Float[Array, "features"]:
-        return sensing.observe(self, state)
+        seen = sensing.observe(self, state)
+        return jnp.concatenate([seen, self.privileged_observation(state)]) if self.privileged else seen
 
     def privileged_observation(self, state: FieldState) -> Float[Array, "features"]:
         return sensing.privileged_observation(self, state)
