@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..dynamics.control_modes import Setpoint
     from ..dynamics.identification import FitModel
     from ..dynamics.quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState
+    from ..sensors.camera import View
     from ..sensors.scene import Scene
     from .geometry import Vec3
 
@@ -338,6 +339,24 @@ class FittableTask(Protocol):
 
     def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> Any:
         """The task on the fitted model, trained with its parameters varied by so much."""
+        ...
+
+
+@runtime_checkable
+class DrawnTask(Protocol):
+    """A task whose recorded moments our camera can draw, so that the default film and page show its robot."""
+
+    @property
+    def film_omits(self) -> tuple[str, ...]:
+        """What the pictures leave out, in words."""
+        ...
+
+    def film_scene(self, moment: Mapping[str, Array]) -> "Scene":
+        """What there is to see of a moment, given what `record` kept of it."""
+        ...
+
+    def film_view(self, moment: Mapping[str, Array]) -> "View":
+        """From where the film looks at it."""
         ...
 
 

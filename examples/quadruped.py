@@ -1,0 +1,50 @@
+"""A four-legged robot of your own learns to walk: examples/quadruped.xml says what it is, this file what it is to do.
+
+    slipstream pipeline examples/quadruped.xml:Walk
+
+trains it, evaluates it, films it by Slipstream's camera and writes runs/walk/report.html. It needs MuJoCo: pip install mujoco
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from slipstream.adapters.mjcf import MjcfTask
+
+
+@dataclass(frozen=True)
+class Walk(MjcfTask):
+    """Walk straight ahead at a given speed."""
+
+    model: str = "quadruped.xml"
+    reset_noise: float = 0.1
+    action_scale: float = 0.5
+    success_time: float = 2.0
+    speed: float = 0.6
+    """commanded speed, m/s"""
+
+    def observation(self, robot, action):
+        torso = robot.body("torso")
+        joints = robot.qpos[7:] - jnp.asarray(self.loaded.keyframe("home")[0][7:], jnp.float32)
+        return [torso.attitude.axes.down_b, torso.attitude.forward.y, torso.velocity_b, torso.angular_velocity_b * 0.25,
+                torso.position.z * 3.0, joints, robot.qvel[6:] * 0.05, action]  # fmt: skip
+
+    def reward(self, before, after, action, last):
+        torso = after.body("torso")
+        ahead, aside, turn = torso.velocity_w.x - self.speed, torso.velocity_w.y, torso.angular_velocity_w.z
+        facing = torso.attitude.forward.x
+        tracking = jnp.exp(-4.0 * (ahead**2 + aside**2)) + 0.5 * facing - 0.1 * turn**2
+        effort = 0.02 * jnp.sum((action - last) ** 2) + 0.0005 * jnp.sum(after.qvel[6:] ** 2)
+        bounce = 0.5 * torso.velocity_w.z**2 + 0.02 * (torso.angular_velocity_w.x**2 + torso.angular_velocity_w.y**2)
+        return tracking - effort - bounce - 5.0 * self.terminated(after)
+
+    def terminated(self, robot):
+        torso = robot.body("torso")
+        return (torso.position.z < 0.18) | (torso.attitude.up.z < 0.5)
+
+    def success(self, robot):
+        torso = robot.body("torso")
+        return (jnp.abs(torso.velocity_w.x - self.speed) < 0.2) & (jnp.abs(torso.velocity_w.y) < 0.2)
+
+    def metrics(self, robot):
+        return {"distance": robot.body("torso").position.x, "speed": robot.body("torso").velocity_w.x}
