@@ -2,7 +2,8 @@
 
     slipstream pipeline examples/quadruped.xml:Walk
 
-trains it, evaluates it, films it by Slipstream's camera and writes runs/walk/report.html. It needs MuJoCo: pip install mujoco
+trains it, evaluates it, films it by Slipstream's camera and writes runs/walk/report.html, in a few minutes on one core.
+MuJoCo must be there: pip install mujoco
 """
 
 from dataclasses import dataclass

@@ -189,8 +189,8 @@ def beside_robot(robot: Path) -> str:
         raise TaskNotFoundError(f"there is no file {robot.resolve()}")
     if not code.is_file():
         raise TaskNotFoundError(
-            f"{robot} says what a robot is, and not what it is to do: write {code} beside it, with a class that derives "
-            "from slipstream.MjcfTask (docs/your-robot.md)"
+            f"{robot} says what a robot is, and not what it is to do: write {code} beside it, with a class that "
+            "derives from slipstream.MjcfTask (docs/your-robot.md)"
         )
     return str(code)
 

@@ -1,4 +1,4 @@
-"""The film and the page that any task gets: its robot or paths from above, as far as it has them, and curves over time."""
+"""The film and the page that any task gets: its robot or paths from above, where it has them, and curves over time."""
 
 import math
 from collections.abc import Sequence

@@ -154,8 +154,8 @@ class MjxEngine:
         contacts = int(data._impl.contact.dist.shape[-1])
         if contacts > MOST_CONTACTS:
             raise ValueError(
-                f"{self.model.path.name} has {contacts} possible contacts, and MJX computes them all in every step: take "
-                'geoms out of collisions by contype="0" conaffinity="0", or name those that count by <contact><pair/>'
+                f"{self.model.path.name} has {contacts} possible contacts, and MJX computes all of them every step: "
+                'take geoms out of collisions by contype="0" conaffinity="0", or name pairs of them in <contact>'
             )
         return model, data
 

@@ -1,7 +1,7 @@
 """What cameras see of a robot: the geoms of its model as our shapes.
 
-Boxes, spheres, ellipsoids, cylinders and capsules are exact, a horizontal plane is the ground, a mesh is its convex hull
-with a bounded number of faces. Colors are those of geoms and materials; textures are not drawn.
+Boxes, spheres, ellipsoids, cylinders and capsules are exact, a horizontal plane is the ground, a mesh is its convex
+hull with a bounded number of faces. Colors are those of geoms and materials; textures are not drawn.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy.spatial import ConvexHull, QhullError
 
 from ...core.geometry import Quat, Vec3
 from ...sensors.camera import View
@@ -200,6 +199,8 @@ def half_spaces(points: Float[np.ndarray, "n 3"], most: int = FACES) -> Float[np
 
     Beginning with a box along the main axes, the face is taken next that is large and turned away from those there are.
     """
+    from scipy.spatial import ConvexHull, QhullError
+
     axes = np.linalg.svd(points - points.mean(0), full_matrices=False)[2]
     chosen = [*axes, *-axes]
     try:

@@ -175,8 +175,7 @@ class MjcfTask(Task[MjcfState]):
 
     @cached_property
     def spec(self) -> Spec:
-        model = self.loaded
-        seen = jax.eval_shape(lambda: self.observe(self.reset(Rng.from_seed(0, 0))))
+        model, _ = self.loaded, self.substeps
         eye = self.camera
         if eye.name:
             model.index("camera", eye.name)
@@ -185,14 +184,12 @@ class MjcfTask(Task[MjcfState]):
                     f"camera '{eye.name}' cannot draw {', '.join(self.drawing.missing)} of {model.path.name}: "
                     "planes, boxes, spheres, ellipsoids, cylinders, capsules and meshes can be drawn"
                 )
-        shape = (eye.resolution, eye.resolution, 3) if eye.name else None
-        return Spec(
-            seen.shape[0],
-            Box(int(model.mj.nu)),
-            self.control_dt,
-            image_shape=shape,
-            image_interval=eye.interval if shape else 1,
-        )
+        try:
+            seen = jax.eval_shape(lambda: self.observe(self.reset(Rng.from_seed(0, 0))))
+        except ValueError as error:  # without what JAX adds about its own frames
+            raise ValueError(str(error).partition("\n---")[0]) from error
+        shape, interval = ((eye.resolution, eye.resolution, 3), eye.interval) if eye.name else (None, 1)
+        return Spec(seen.shape[0], Box(int(model.mj.nu)), self.control_dt, image_shape=shape, image_interval=interval)
 
     def robot(self, state: MjcfState) -> Robot:
         """The robot of a state."""
@@ -334,4 +331,4 @@ class MjcfTask(Task[MjcfState]):
 def _scalars(part: Any) -> list[Any]:
     """The numbers of a part of an observation."""
     part = jnp.asarray(part)
-    return [part] if part.ndim == 0 else [row for row in part.reshape(-1)]
+    return [part] if part.ndim == 0 else list(part.reshape(-1))
