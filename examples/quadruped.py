@@ -19,7 +19,7 @@ class Walk(MjcfTask):
 
     model: str = "quadruped.xml"
     reset_noise: float = 0.1
-    action_scale: float = 0.5
+    action_scale: float = 0.3
     success_time: float = 2.0
     speed: float = 0.6
     """commanded speed, m/s"""
@@ -35,7 +35,7 @@ class Walk(MjcfTask):
         ahead, aside, turn = torso.velocity_w.x - self.speed, torso.velocity_w.y, torso.angular_velocity_w.z
         facing = torso.attitude.forward.x
         tracking = jnp.exp(-4.0 * (ahead**2 + aside**2)) + 0.5 * facing - 0.1 * turn**2
-        effort = 0.02 * jnp.sum((action - last) ** 2) + 0.0005 * jnp.sum(after.qvel[6:] ** 2)
+        effort = 0.01 * jnp.sum((action - last) ** 2) + 0.0002 * jnp.sum(after.qvel[6:] ** 2)
         bounce = 0.5 * torso.velocity_w.z**2 + 0.02 * (torso.angular_velocity_w.x**2 + torso.angular_velocity_w.y**2)
         return tracking - effort - bounce - 5.0 * self.terminated(after)
 

@@ -21,9 +21,11 @@ from slipstream.adapters.mjcf.scene import Drawing, half_spaces
 from slipstream.core import device
 from slipstream.core.rng import Rng
 from slipstream.core.task import CameraTask, DrawnTask, advance
+from slipstream.evaluation.episode import Episode
 from slipstream.experiment.registry import TaskNotFoundError, find_task
 from slipstream.learn.compiled import Trainer
 from slipstream.learn.ppo import Ppo
+from slipstream.reports import default
 
 mujoco = pytest.importorskip("mujoco")
 needs_mjx = pytest.mark.skipif(not importlib.util.find_spec("mujoco.mjx"), reason="pip install mujoco-mjx")
@@ -305,6 +307,17 @@ def test_the_policy_sees_the_robot_by_a_camera_of_the_model(cart):
     red, green = (np.asarray((image >> shift) & 0xFF) for shift in (0, 8))
     rows, columns = np.nonzero((red > 60) & (green < 20))
     assert len(rows) > 5 and 13 < columns.mean() < 18 and 13 < rows.mean() < 18
+
+
+def test_film_and_page_show_the_robot(task):
+    state = task.reset(Rng.from_seed(0, 0))
+    rows = {name: np.stack([value, value]) for name, value in task.record(state).items()}
+    episode = Episode(rows, dict(task.world_record(state)), {"success": 1.0}, task.control_dt)
+    canvas = default.film(task, [episode, episode], "cart", 1.0, "").canvas
+    drawn = np.asarray(canvas.draw(0))[:, :720].astype(int)
+    assert ((drawn[..., 0] > 60) & (drawn[..., 1] < 20)).sum() > 500  # the cart is red
+    section = default.sections(task, [episode], {})[0]
+    assert section.title == "The robot" and len(section.charts) == 4 and "data:image/jpeg" in section.charts[0]
 
 
 def test_a_hull_holds_its_mesh_and_has_few_faces():

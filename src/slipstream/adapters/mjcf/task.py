@@ -15,7 +15,7 @@ from ...core.geometry import Vec3
 from ...core.rng import Rng
 from ...core.spaces import Box
 from ...core.struct import struct
-from ...core.task import PackedImage, Spec, State, Task, stack_features
+from ...core.task import PackedImage, Spec, State, Task, named_leaves, stack_features
 from ...sensors.camera import Camera, View
 from ...sensors.scene import Scene
 from .engines import Engine, MjxEngine, MujocoEngine
@@ -293,6 +293,9 @@ class MjcfTask(Task[MjcfState]):
             "mocap_pos": body.mocap_pos,
             "mocap_quat": body.mocap_quat,
         }
+
+    def world_record(self, state: MjcfState) -> dict[str, Array]:
+        return named_leaves({"world": state.world})
 
     @cached_property
     def _root(self) -> str | None:
