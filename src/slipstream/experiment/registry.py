@@ -30,6 +30,7 @@ from ..learn.pqn import Pqn
 from ..learn.rainbow import Rainbow
 from ..learn.sac import Sac
 from ..learn.shac import Shac
+from .fields import from_dict
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -112,8 +113,12 @@ def default_experiment(task: Task[Any]) -> "Experiment[Any, Any]":
     """How a task is trained if nobody says otherwise: PPO, which takes every action space."""
     from .experiment import Experiment
 
-    worlds = max(1024 // task.spec.agents, 8)
-    return Experiment(task, Ppo(worlds=worlds, learning_rate_schedule="adaptive", target_kl=0.02), steps=4_000_000)
+    settings: dict[str, Any] = {
+        "worlds": max(1024 // task.spec.agents, 8), "learning_rate_schedule": "adaptive", "target_kl": 0.02,
+        **task.training,
+    }  # fmt: skip
+    steps = settings.pop("steps", 4_000_000)
+    return Experiment(task, from_dict(Ppo, settings, f"{type(task).__name__}.training"), steps=steps)
 
 
 def libraries() -> "dict[str, Callable[[str], Experiment[Any, Any]]]":

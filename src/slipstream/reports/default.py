@@ -56,8 +56,9 @@ def sections(task: AnyTask, episodes: list[Episode], metrics: dict[str, np.ndarr
     if episodes:
         episode = episodes[0]
         time = [k * episode.control_dt for k in range(episode.length)]
+        shown = single_numbers(episode) if isinstance(task, DrawnTask) else scalars(episode)
         lines: dict[str, tuple[Sequence[float], Sequence[float | None]]] = {
-            name: (time, [float(v) for v in row]) for name, row in scalars(episode).items()
+            name: (time, [float(v) for v in row]) for name, row in shown.items()
         }
         if lines:
             chart = Markup(charts.lines(lines, "s", "recorded"))
@@ -132,15 +133,20 @@ def places(episode: Episode) -> dict[str, np.ndarray]:
 
 def scalars(episode: Episode) -> dict[str, np.ndarray]:
     """Recorded numbers of the first agent over time: the reward first."""
-    rows = {name: value.reshape(episode.length, -1)[:, 0] for name, value in episode.trajectory.items()}
-    changing = {name: row for name, row in rows.items() if np.issubdtype(row.dtype, np.number) and np.ptp(row) > 0.0}
-    order = sorted(changing, key=lambda name: name != "reward")
-    return {name: np.asarray(changing[name], float) for name in order[:CURVES]}
+    return curves_of(episode, {name: value for name, value in episode.trajectory.items() if value.size})
 
 
 def single_numbers(episode: Episode) -> dict[str, np.ndarray]:
-    """Those of the recorded numbers that are not parts of an array."""
-    return {name: row for name, row in scalars(episode).items() if episode.trajectory[name].ndim == 1}
+    """The same of those recorded numbers that are not parts of an array."""
+    return curves_of(episode, {name: value for name, value in episode.trajectory.items() if value.ndim == 1})
+
+
+def curves_of(episode: Episode, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The first few of these that change."""
+    rows = {name: value.reshape(episode.length, -1)[:, 0] for name, value in kept.items()}
+    changing = {name: row for name, row in rows.items() if np.issubdtype(row.dtype, np.number) and np.ptp(row) > 0.0}
+    order = sorted(changing, key=lambda name: name != "reward")
+    return {name: np.asarray(changing[name], float) for name in order[:CURVES]}
 
 
 def frame_of(episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:

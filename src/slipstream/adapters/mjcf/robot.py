@@ -90,8 +90,10 @@ class Part:
 class Robot:
     """What a task can ask of a robot at a moment. Names are those of the MJCF file."""
 
-    def __init__(self, model: Model, state: RobotState, world: Any = None) -> None:
+    def __init__(self, model: Model, state: RobotState, world: Any = None, time: Scalar = 0.0) -> None:
         self.model, self.state, self.world = model, state, world
+        self.time = time
+        """Seconds since the start of the episode."""
         self._poses: dict[int, Pose] = {}
         self._motions: dict[int, Motion] = {}
 

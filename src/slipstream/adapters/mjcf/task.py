@@ -193,7 +193,7 @@ class MjcfTask(Task[MjcfState]):
 
     def robot(self, state: MjcfState) -> Robot:
         """The robot of a state."""
-        return Robot(self.loaded, state.body, state.world)
+        return Robot(self.loaded, state.body, state.world, state.step * self.control_dt)
 
     def reset(self, rng: Rng) -> MjcfState:
         world, rng = self.draw_world(rng)
@@ -244,7 +244,7 @@ class MjcfTask(Task[MjcfState]):
         past = state.progress
         fine = jnp.all(jnp.isfinite(body.qpos)) & jnp.all(jnp.abs(body.qvel) < FASTEST)
         body = jax.tree.map(lambda new, old: jnp.where(fine, new, old), body, state.body)
-        before, after = self.robot(state), Robot(self.loaded, body, state.world)
+        before, after = self.robot(state), self.robot(replace(state, body=body, step=state.step + 1))
         reward = jnp.asarray(self.reward(before, after, past.action, past.last_action), jnp.float32)
         terminated = jnp.asarray(self.terminated(after), bool) | ~fine
         step = state.step + 1
