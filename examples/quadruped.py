@@ -18,7 +18,7 @@ from slipstream.adapters.mjcf import MjcfTask
 class Walk(MjcfTask):
     """Walk straight ahead at a given speed."""
 
-    training: ClassVar = {"steps": 2_000_000, "init_std": 0.5, "final_std": 0.1}
+    training: ClassVar = {"steps": 3_000_000, "init_std": 0.5, "final_std": 0.15, "anneal_start": 0.8}
 
     model: str = "quadruped.xml"
     reset_noise: float = 0.1
@@ -33,8 +33,9 @@ class Walk(MjcfTask):
     def observation(self, robot, action):
         torso = robot.body("torso")
         joints = robot.qpos[7:] - jnp.asarray(self.loaded.keyframe("home")[0][7:], jnp.float32)
-        return [torso.attitude.axes.down_b, torso.attitude.forward.y, torso.velocity_b, torso.angular_velocity_b * 0.25,
-                torso.position.y, torso.position.z * 3.0, joints, robot.qvel[6:] * 0.05, action, self.stride(robot)]  # fmt: skip
+        place = [torso.position.y, torso.position.z * 3.0, torso.attitude.axes.down_b, torso.attitude.forward.y]
+        motion = [torso.velocity_b, torso.angular_velocity_b * 0.25, robot.qvel[6:] * 0.05]
+        return [place, motion, joints, action, self.stride(robot)]
 
     def reward(self, before, after, action, last):
         torso, (swing, _) = after.body("torso"), self.stride(after)

@@ -1,8 +1,8 @@
 """A Python function as a step of a compiled program on a CPU, for physics that another library computes in C.
 
 XLA calls a C function with pointers to its buffers; here that function is Python's, by ctypes, and sees the buffers as
-NumPy arrays. `jax.pure_callback` would do the same through arrays of JAX: it copies everything twice, keeps a
-program out of the compile cache, and waits for the thread it runs on if a program has that thread only (decision 0020).
+NumPy arrays. `jax.pure_callback` would do the same through arrays of JAX: it costs nearly twice as much a call, and
+keeps a program out of the compile cache (decision 0020).
 The structures are those of `xla/ffi/api/c_api.h`, which grow at their ends only.
 """
 
