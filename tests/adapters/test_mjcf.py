@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,10 +23,12 @@ from slipstream.core import device
 from slipstream.core.rng import Rng
 from slipstream.core.task import CameraTask, DrawnTask, advance
 from slipstream.evaluation.episode import Episode
-from slipstream.experiment.registry import TaskNotFoundError, find_task
-from slipstream.learn.compiled import Trainer
+from slipstream.experiment.experiment import Experiment
+from slipstream.experiment.registry import TaskNotFoundError, default_experiment, find_task
 from slipstream.learn.ppo import Ppo
 from slipstream.reports import default
+from slipstream.runs.run import Run
+from slipstream.runs.train import train
 
 mujoco = pytest.importorskip("mujoco")
 needs_mjx = pytest.mark.skipif(not importlib.util.find_spec("mujoco.mjx"), reason="pip install mujoco-mjx")
@@ -286,15 +289,34 @@ def test_a_robot_that_explodes_ends_its_episode_with_numbers_that_are_finite(tas
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(after))
 
 
-def test_a_training_that_goes_on_is_bit_for_bit_the_one_that_was_not_interrupted(task):
+def test_a_training_that_was_stopped_ends_bit_for_bit_as_one_that_was_not(task, tmp_path):
     learner = Ppo(worlds=16, rollout_length=8, epochs=1, minibatches=2, hidden_sizes=(8,), shuffle_block=8)
-    chunk = Trainer(task, learner, device.mesh(2), updates=4, chunk_length=2)
-    program = chunk.compile()
-    straight = program(program(chunk.start(0))[0])[0]
-    halfway = jax.tree.map(jnp.copy, program(chunk.start(0))[0])
-    program(chunk.start(1))  # what the engines did in between leaves nothing behind
-    resumed = program(jax.device_put(halfway, chunk.shardings))[0]
-    assert all(bool((a == b).all()) for a, b in zip(*map(jax.tree.leaves, (straight, resumed)), strict=True))
+    experiment = Experiment(task, learner, steps=2048, devices=2)
+    straight, stopped = (Run.create(tmp_path / name, experiment) for name in ("straight", "stopped"))
+    train(straight)
+    assert train(stopped, stop=lambda: True).step == 1024
+    train(stopped, resume=True)
+    files = [
+        sorted((run.folder / "checkpoints").rglob("*.safetensors"))[-1].read_bytes() for run in (straight, stopped)
+    ]
+    assert files[0] == files[1]
+
+
+def test_a_task_says_how_it_is_trained_if_nobody_says_otherwise(task):
+    @dataclass(frozen=True)
+    class Quick(Balance):
+        training: ClassVar = {"steps": 5000, "worlds": 16, "init_std": 0.3}
+
+    experiment = default_experiment(Quick(model=task.model))
+    assert (experiment.steps, experiment.learner.worlds, experiment.learner.init_std) == (5000, 16, 0.3)
+    assert default_experiment(task).steps == 4_000_000 and default_experiment(task).learner.worlds == 1024
+
+    @dataclass(frozen=True)
+    class Wrong(Balance):
+        training: ClassVar = {"world": 16}
+
+    with pytest.raises(ValueError, match="Wrong.training has no setting 'world'; did you mean 'worlds'"):
+        default_experiment(Wrong(model=task.model))
 
 
 # Pictures
