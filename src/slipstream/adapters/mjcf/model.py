@@ -137,9 +137,9 @@ class Model:
         return known[name]
 
     def keyframe(self, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Positions, velocities, activations and controls of a keyframe; of the model's defaults if there is none."""
+        """Positions, velocities, activations and controls of a keyframe; of the default pose if there is no `home`."""
         mj = self.mj
-        if name not in self.names["key"]:
+        if name == "home" and name not in self.names["key"]:
             return mj.qpos0.copy(), np.zeros(mj.nv), np.zeros(mj.na), np.zeros(mj.nu)
-        key = self.names["key"][name]
+        key = self.index("key", name)
         return tuple(np.array(row[key]) for row in (mj.key_qpos, mj.key_qvel, mj.key_act, mj.key_ctrl))  # pyright: ignore[reportReturnType]

@@ -114,8 +114,9 @@ class Robot:
         """Controls of the last step."""
         return self.state.ctrl
 
-    def body(self, name: str) -> Part:
-        number = self.model.index("body", name)
+    def body(self, name: str | int) -> Part:
+        """The body of that name or number."""
+        number = name if isinstance(name, int) else self.model.index("body", name)
         return Part(self._pose(number), lambda: self._motion(number))
 
     def site(self, name: str) -> Part:

@@ -147,12 +147,10 @@ class Drawing:
         fov = 2.0 * np.arctan(np.tan(np.radians(float(mj.cam_fovy[number])) / 2.0) * aspect)
         position, attitude = part.position, part.attitude * CAMERA_TURN
         if mode == "track":
-            body = robot.model.mj.body(int(mj.cam_bodyid[number])).name
-            position = robot.body(body).position + Vec3(*map(float, mj.cam_pos0[number]))
+            position = robot.body(int(mj.cam_bodyid[number])).position + Vec3(*map(float, mj.cam_pos0[number]))
             attitude = Quat(*matrix_to_quat(mj.cam_mat0[number])) * CAMERA_TURN
         elif mode == "targetbody":
-            body = robot.model.mj.body(int(mj.cam_targetbodyid[number])).name
-            return look_at(position, robot.body(body).position, float(fov))
+            return look_at(position, robot.body(int(mj.cam_targetbodyid[number])).position, float(fov))
         elif mode != "fixed":
             raise ValueError(
                 f"camera '{name}' of {self.model.path.name} has the mode {mode}: use fixed, track or targetbody"

@@ -20,9 +20,11 @@ from ...sensors.camera import Camera, View
 from ...sensors.scene import Scene
 from .engines import Engine, MjxEngine, MujocoEngine
 from .model import Model, find_file, load_model
-from .robot import Robot, RobotState, numbers
+from .robot import FREE, HINGE, SLIDE, Robot, RobotState, numbers
 from .scene import Drawing, look_at
 
+RECORDED = ("qpos", "qvel", "mocap_pos", "mocap_quat")
+"""What an episode keeps of a robot: as much as it takes to draw it."""
 FASTEST = 1e4
 """A joint faster than this (rad/s or m/s) has exploded."""
 
@@ -71,7 +73,7 @@ class MjcfTask(Task[MjcfState]):
     time_limit: float = 10.0
     """seconds of an episode"""
     keyframe: str = "home"
-    """keyframe at which episodes start; the model's default pose if it has none of that name"""
+    """keyframe at which episodes start; the model's default pose if it has no `home`"""
     reset_noise: float = 0.0
     """largest deviation of hinges (rad) and slides (m) from that pose at the start"""
     action_scale: float = 0.0
@@ -211,7 +213,7 @@ class MjcfTask(Task[MjcfState]):
         qpos, qvel, act, ctrl = map(numbers, self.loaded.keyframe(self.keyframe))
         if self.reset_noise:
             for joint in range(mj.njnt):
-                if mj.jnt_type[joint] in (2, 3):
+                if mj.jnt_type[joint] in (SLIDE, HINGE):
                     where = int(mj.jnt_qposadr[joint])
                     off, rng = rng.uniform(-self.reset_noise, self.reset_noise)
                     limits = mj.jnt_range[joint] if mj.jnt_limited[joint] else (-math.inf, math.inf)
@@ -287,21 +289,16 @@ class MjcfTask(Task[MjcfState]):
         found |= {name: jnp.asarray(value, jnp.float32) for name, value in self.metrics(robot).items()}
         if self._root is not None:
             found["position"] = body.qpos[:3]
-        return found | {
-            "qpos": body.qpos,
-            "qvel": body.qvel,
-            "mocap_pos": body.mocap_pos,
-            "mocap_quat": body.mocap_quat,
-        }
+        return found | {name: getattr(body, name) for name in RECORDED}
 
     def world_record(self, state: MjcfState) -> dict[str, Array]:
         return named_leaves({"world": state.world})
 
     @cached_property
-    def _root(self) -> str | None:
+    def _root(self) -> int | None:
         """The body that a free joint carries, if the first joint is one."""
         mj = self.loaded.mj
-        return mj.body(int(mj.jnt_bodyid[0])).name if mj.njnt and mj.jnt_type[0] == 0 else None
+        return int(mj.jnt_bodyid[0]) if mj.njnt and mj.jnt_type[0] == FREE else None
 
     def film_scene(self, moment: Mapping[str, Array]) -> Scene:
         """What there is to see of a recorded moment."""
@@ -318,9 +315,8 @@ class MjcfTask(Task[MjcfState]):
 
     def _recorded(self, moment: Mapping[str, Array]) -> Robot:
         mj = self.loaded.mj
-        names = ("qpos", "qvel", "mocap_pos", "mocap_quat")
         state = RobotState(
-            **{name: jnp.asarray(moment[name]) for name in names},
+            **{name: jnp.asarray(moment[name]) for name in RECORDED},
             act=jnp.zeros(mj.na), ctrl=jnp.zeros(mj.nu), sensordata=jnp.zeros(mj.nsensordata),
         )  # fmt: skip
         return Robot(self.loaded, state)
