@@ -255,6 +255,17 @@ def test_a_task_lowers_for_an_accelerator_by_mjx(task):
     assert exported.platforms == ("cuda",) and "slipstream_mujoco" not in exported.mlir_module()
 
 
+@needs_mjx
+def test_what_mjx_cannot_do_is_refused_and_mujoco_is_for_cpus(task, monkeypatch, tmp_path):
+    monkeypatch.setattr(engines_module, "MOST_CONTACTS", -1)
+    with pytest.raises(ValueError, match="cart.xml has 0 possible contacts"):
+        _ = replace(task, engine="mjx").spec
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(ValueError, match="engine=mujoco is for CPUs, and this is a gpu"):
+        _ = replace(task, engine="mujoco").physics
+    assert isinstance(replace(task).physics, MjxEngine)
+
+
 def test_an_error_of_the_host_reaches_the_caller(task, monkeypatch):
     def fail(*_):
         raise MemoryError("no room")

@@ -121,6 +121,8 @@ class Task(Generic[S]):
     """Whether a step gains by vectors of 512 bits on CPUs that have them; measured, not guessed."""
     progress_bar: ClassVar[Mapping[str, str]] = {"success": "success {:.0%}"}
     """Metrics shown while training, and how each is written."""
+    bench_steps: ClassVar[int] = 2_000_000
+    """Steps of all agents in one go of `slipstream bench sim`: as many as take a second or so."""
     training: ClassVar[Mapping[str, Any]] = {}
     """Settings of PPO, and `steps`, by which the task is trained if nobody says otherwise and it has no preset."""
 

@@ -63,6 +63,7 @@ class MjcfCamera:
 class MjcfTask(Task[MjcfState]):
     """A robot of an MJCF file. A subclass says which, what it observes, what is rewarded, and what success is."""
 
+    bench_steps: ClassVar[int] = 16_384
     install: ClassVar[str] = ""
     """How the package is installed that has the model, if `model` names one."""
 
