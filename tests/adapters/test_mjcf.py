@@ -231,6 +231,15 @@ def test_one_call_steps_all_worlds_of_a_device_and_nothing_else_crosses(task, mo
     assert all((a[6] == b[0]).all() for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(alone), strict=True))
 
 
+def test_two_threads_take_worlds_where_one_does(task):
+    model, ends = task.loaded, []
+    rows = np.random.default_rng(0).uniform(-0.3, 0.3, (64, 2 + 2 + 1 + 3 + 4)).astype(np.float32)
+    for threads in (1, 2):
+        ends.append(np.zeros((64, 2 + 2 + 4), np.float32))
+        engines_module.Worker(model, threads, task.substeps).run(rows, ends[-1])
+    assert (ends[0] == ends[1]).all() and (np.ptp(ends[0][:, :4], axis=0) > 0.0).all()
+
+
 @needs_mjx
 def test_both_engines_take_a_robot_to_the_same_place(task):
     state = task.reset(Rng.from_seed(0, 3)).body
