@@ -1,10 +1,10 @@
 """A task over an MJCF model inside our compiled program, beside MuJoCo C alone on as many threads.
 
-    python benchmarks/mujoco_rollout.py examples/quadruped.xml:Walk [--worlds 1024] [--devices 1]
+    python benchmarks/mujoco_rollout.py examples/quadruped.xml:Walk [--worlds 1024]
 
-Both step the same worlds from the same starts under the same random controls, turn about; MuJoCo alone by one call of
-`mujoco.rollout` for all control periods. `engine` is our call of it once a control period, from a scan; `task` is the whole
-task with commands, observations, rewards, ends and restarts.
+Both step the same worlds from the same starts under the same random controls, turn about; MuJoCo alone by one call
+of `mujoco.rollout` for all control periods. `engine` is our call of it once a control period, from a scan; `task` is
+the whole task with commands, observations, rewards, ends and restarts.
 """
 
 import argparse
@@ -43,7 +43,8 @@ def main():
 
     task, worlds = find_task(options.task)(), options.worlds
     states = jax.jit(partial(fresh_worlds, task))(jnp.arange(worlds))[0]
-    actions = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (PERIODS, worlds, task.spec.action.size)), jnp.float32)
+    random = np.random.default_rng(0).uniform(-1, 1, (PERIODS, worlds, task.spec.action.size))
+    actions = jnp.asarray(random, jnp.float32)
     controls = jax.jit(jax.vmap(jax.vmap(lambda s, a: task.command(s, a)[1]), in_axes=(None, 0)))(states, actions)
 
     def engine(states, controls):
