@@ -10,7 +10,13 @@ import slipstream as sl
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 sys.path.insert(0, str(EXAMPLES))
-LONGEST = {"own_task": 60, "train_with_rl_games": 50, "train_with_skrl": 50, "train_with_skrl_jax": 50}
+LONGEST = {
+    "own_task": 60,
+    "so100_reach": 50,
+    "train_with_rl_games": 50,
+    "train_with_skrl": 50,
+    "train_with_skrl_jax": 50,
+}
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda p: p.stem)

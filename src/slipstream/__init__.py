@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _WHERE = {
+    "adapters.mjcf": ("MjcfTask",),
     "core.rng": ("Rng",),
     "core.spaces": ("Box", "Discrete", "MultiDiscrete"),
     "core.struct": ("struct",),
@@ -41,6 +42,7 @@ _WHERE = {
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 
 if TYPE_CHECKING:
+    from .adapters.mjcf import MjcfTask
     from .core.rng import Rng
     from .core.spaces import Box, Discrete, MultiDiscrete
     from .core.struct import struct
@@ -64,9 +66,9 @@ if TYPE_CHECKING:
     from .runs.run import Run
 
 __all__ = [
-    "AcIqn", "Box", "Ddpg", "Discrete", "Distill", "Dqn", "Experiment", "Iqn", "MultiDiscrete", "Ppo", "Pqn", "Rainbow",
-    "Rng", "Run", "Sac", "Shac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film", "fit", "load", "parity",
-    "presets", "report", "struct", "train",
+    "AcIqn", "Box", "Ddpg", "Discrete", "Distill", "Dqn", "Experiment", "Iqn", "MjcfTask", "MultiDiscrete", "Ppo", "Pqn",
+    "Rainbow", "Rng", "Run", "Sac", "Shac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film", "fit",
+    "load", "parity", "presets", "report", "struct", "train",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import jax
 from .core import device
 
 OPTIONAL = {
-    "mujoco": ("the MuJoCo plant", "pip install mujoco"),
+    "mujoco": ("the MuJoCo plant, and robots of MJCF files", "pip install mujoco"),
     "pymavlink": ("--plant px4", "pip install pymavlink"),
     "pyulog": ("fitting to a PX4 flight log", "pip install pyulog"),
     "torch": ("trainers and policies of other libraries", "pip install torch==2.13.0"),

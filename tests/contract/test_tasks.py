@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import pytest
 from slipstream.core.rng import Rng
 from slipstream.core.spaces import Box, Discrete, MultiDiscrete
 from slipstream.core.task import CameraTask, PrivilegedTask, Task, advance
-from slipstream.experiment.registry import presets
+from slipstream.experiment.registry import find_task, presets
 from slipstream.sensors.camera import CameraSettings
 from slipstream.sensors.lidar import Lidar
 from slipstream.sensors.noise import SensorNoise
@@ -39,6 +40,7 @@ ROUGH_FIELD = Field(
     terrain=Terrain(slope=(0.0, 0.15), slip=(0.0, 0.2)),
     lidar=Lidar(noise=0.01, dropout=0.02),
 )  # fmt: skip
+QUADRUPED = Path(__file__).parents[2] / "examples/quadruped.xml"
 TASKS = {
     "plain": Racing(),
     "original": Racing(observation="isaac_drone_racer"),
@@ -63,6 +65,7 @@ TASKS = {
     "field by one choice, in Ackermann mode": Field(action_space="discrete", steering="ackermann"),
     "rough field by numbers, in all modes": replace(ROUGH_FIELD, action_space="box"),
     "survey with cameras": Survey(mission="dwell", agents=3, camera=CameraSettings("rgb", resolution=16)),
+    "robot of an MJCF file": find_task(f"{QUADRUPED}:Walk")(),
 }
 
 

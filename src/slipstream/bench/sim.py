@@ -24,18 +24,21 @@ from .timing import REPEATS, Say, timed
 
 LIMIT = Path(__file__).with_name("limit.cpp")
 """The same physics by hand, for as fast as this machine goes."""
+SHORTEST_ROLLOUT = 2 * RESTART_WINDOW
+"""Fewest steps that are timed."""
 
 
-def default_worlds(agents: int) -> int:
-    """As many worlds as make 4096 agents, or nearly: whole blocks."""
-    block = block_of(agents)
-    return max(4096 // agents // block, 1) * block
+def default_worlds(task: Task[Any]) -> int:
+    """As many worlds as make 4096 agents, or nearly: whole blocks. Fewer where a step takes long."""
+    block = block_of(task.spec.agents)
+    count = min(4096, task.bench_steps // SHORTEST_ROLLOUT)
+    return max(count // task.spec.agents // block, 1) * block
 
 
 def sim(task: Task[Any], name: str, worlds: int, say: Say) -> dict[str, Any]:
     """The whole step of a task, and its dynamics beside the C++ limit where there is one."""
     agents = task.spec.agents
-    steps = max(2, 2_000_000 // (worlds * agents) // RESTART_WINDOW) * RESTART_WINDOW
+    steps = max(SHORTEST_ROLLOUT, task.bench_steps // (worlds * agents) // RESTART_WINDOW * RESTART_WINDOW)
     rate, cpu_rate = sim_rate(task, worlds, steps)
     result: dict[str, Any] = {
         "task": name,

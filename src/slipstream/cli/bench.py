@@ -108,7 +108,6 @@ def measure(options: BenchOptions, experiment: Experiment[Any, Any], name: str) 
     usual = 0 if options.what in ("policy", "train") else 1
     devices = usual if options.devices is None else options.devices
     device.configure(devices or None, images, options.what == "render" or experiment.task.wide_vectors)
-    agents = experiment.task.spec.agents
     if options.what == "render":
         from ..bench.render import render
 
@@ -117,9 +116,9 @@ def measure(options: BenchOptions, experiment: Experiment[Any, Any], name: str) 
     from ..bench.sim import default_worlds, sim
 
     if options.what == "sim":
-        return sim(experiment.task, name, options.worlds or default_worlds(agents), say)
+        return sim(experiment.task, name, options.worlds or default_worlds(experiment.task), say)
     if options.what == "policy":
-        return learning.policy(experiment, name, options.worlds or default_worlds(agents))
+        return learning.policy(experiment, name, options.worlds or default_worlds(experiment.task))
     if options.what == "train":
         return learning.train(replace(experiment, devices=devices), name)
     return learning.memory(experiment, name, options.worlds or experiment.learner.worlds)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..dynamics.control_modes import Setpoint
     from ..dynamics.identification import FitModel
     from ..dynamics.quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState
+    from ..sensors.camera import View
     from ..sensors.scene import Scene
     from .geometry import Vec3
 
@@ -120,6 +121,10 @@ class Task(Generic[S]):
     """Whether a step gains by vectors of 512 bits on CPUs that have them; measured, not guessed."""
     progress_bar: ClassVar[Mapping[str, str]] = {"success": "success {:.0%}"}
     """Metrics shown while training, and how each is written."""
+    bench_steps: ClassVar[int] = 2_000_000
+    """Steps of all agents in one go of `slipstream bench sim`: as many as take a second or so."""
+    training: ClassVar[Mapping[str, Any]] = {}
+    """Settings of PPO, and `steps`, by which the task is trained if nobody says otherwise and it has no preset."""
 
     @cached_property
     def spec(self) -> Spec:
@@ -338,6 +343,24 @@ class FittableTask(Protocol):
 
     def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> Any:
         """The task on the fitted model, trained with its parameters varied by so much."""
+        ...
+
+
+@runtime_checkable
+class DrawnTask(Protocol):
+    """A task whose recorded moments our camera can draw, so that the default film and page show its robot."""
+
+    @property
+    def film_omits(self) -> tuple[str, ...]:
+        """What the pictures leave out, in words."""
+        ...
+
+    def film_scene(self, moment: Mapping[str, Array]) -> "Scene":
+        """What there is to see of a moment, given what `record` kept of it."""
+        ...
+
+    def film_view(self, moment: Mapping[str, Array]) -> "View":
+        """From where the film looks at it."""
         ...
 
 

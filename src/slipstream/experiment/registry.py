@@ -31,6 +31,7 @@ from ..learn.pqn import Pqn
 from ..learn.rainbow import Rainbow
 from ..learn.sac import Sac
 from ..learn.shac import Shac
+from .fields import from_dict
 
 if TYPE_CHECKING:
     from .experiment import Experiment
@@ -113,8 +114,12 @@ def default_experiment(task: Task[Any]) -> "Experiment[Any, Any]":
     """How a task is trained if nobody says otherwise: PPO, which takes every action space."""
     from .experiment import Experiment
 
-    worlds = max(1024 // task.spec.agents, 8)
-    return Experiment(task, Ppo(worlds=worlds, learning_rate_schedule="adaptive", target_kl=0.02), steps=4_000_000)
+    settings: dict[str, Any] = {
+        "worlds": max(1024 // task.spec.agents, 8), "learning_rate_schedule": "adaptive", "target_kl": 0.02,
+        **task.training,
+    }  # fmt: skip
+    steps = settings.pop("steps", 4_000_000)
+    return Experiment(task, from_dict(Ppo, settings, f"{type(task).__name__}.training"), steps=steps)
 
 
 def libraries() -> "dict[str, Callable[[str], Experiment[Any, Any]]]":
@@ -131,10 +136,15 @@ def problems() -> list[str]:
 
 
 def find_task(name: str) -> type[Task[Any]]:
-    """The task that the user names: `FILE.py:Task` or `package.module:Task`. This runs the code of that module."""
+    """The task that the user names: `FILE.py:Task` or `package.module:Task`. This runs the code of that module.
+
+    `ROBOT.xml:Task` is the task in ROBOT.py, beside the file that describes the robot.
+    """
     where, _, attribute = name.rpartition(":")
     if not where or not attribute:
         raise TaskNotFoundError(f"'{name}' is no task: write FILE.py:Task or package.module:Task")
+    if where.endswith(".xml"):
+        where = beside_robot(Path(where))
     if where.endswith(".py"):
         path = Path(where).resolve()
         found = _task_in(load_file(path), attribute, name)
@@ -176,6 +186,19 @@ def task_source(task: object) -> str:
     """Where a task comes from, as `find_recorded_task` reads it."""
     kind = type(task)
     return next((source for source, named in _named.items() if named is kind), f"{kind.__module__}:{kind.__qualname__}")
+
+
+def beside_robot(robot: Path) -> str:
+    """The Python file beside an MJCF file: that says what a robot is, not what it is to do."""
+    code = robot.with_suffix(".py")
+    if not robot.is_file():
+        raise TaskNotFoundError(f"there is no file {robot.resolve()}")
+    if not code.is_file():
+        raise TaskNotFoundError(
+            f"{robot} says what a robot is, and not what it is to do: write {code} beside it, with a class that "
+            "derives from slipstream.MjcfTask (docs/your-robot.md)"
+        )
+    return str(code)
 
 
 def load_file(path: Path) -> ModuleType:

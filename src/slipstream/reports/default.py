@@ -1,4 +1,4 @@
-"""The film and the page that any task gets: paths from above where there is a position, and curves over time."""
+"""The film and the page that any task gets: its robot or paths from above, where it has them, and curves over time."""
 
 import math
 from collections.abc import Sequence
@@ -7,9 +7,10 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 
-from ..core.task import AnyTask
+from ..core.task import AnyTask, DrawnTask
 from ..evaluation.episode import Episode
 from . import charts
+from .pictures import Pictures, stills
 from .text import Film, ReportText, Section
 from .video import FPS, pace_for
 
@@ -24,6 +25,10 @@ HEADINGS = ("heading", "yaw")
 
 
 def text(task: AnyTask) -> ReportText:
+    if isinstance(task, DrawnTask):
+        omitted = f" Not drawn: {', '.join(task.film_omits)}." if task.film_omits else ""
+        words = "Left: the robot in one episode after another. Right: what was recorded of that episode, over time."
+        return ReportText(task=task.description, film=words + omitted)
     return ReportText(
         task=task.description,
         film="Paths from above, with marks where the world has places; on the right what was recorded of the first "
@@ -34,6 +39,8 @@ def text(task: AnyTask) -> ReportText:
 def sections(task: AnyTask, episodes: list[Episode], metrics: dict[str, np.ndarray]) -> list[Section]:
     """Paths, how metrics spread, and one episode over time."""
     found = []
+    if isinstance(task, DrawnTask) and episodes:
+        found.append(Section("The robot", stills(task, episodes[0]), "The first episode, from its start to its end."))
     paths = [path for episode in episodes for path in positions(episode)]
     if paths:
         found.append(
@@ -49,8 +56,9 @@ def sections(task: AnyTask, episodes: list[Episode], metrics: dict[str, np.ndarr
     if episodes:
         episode = episodes[0]
         time = [k * episode.control_dt for k in range(episode.length)]
+        shown = single_numbers(episode) if isinstance(task, DrawnTask) else scalars(episode)
         lines: dict[str, tuple[Sequence[float], Sequence[float | None]]] = {
-            name: (time, [float(v) for v in row]) for name, row in scalars(episode).items()
+            name: (time, [float(v) for v in row]) for name, row in shown.items()
         }
         if lines:
             chart = Markup(charts.lines(lines, "s", "recorded"))
@@ -60,7 +68,12 @@ def sections(task: AnyTask, episodes: list[Episode], metrics: dict[str, np.ndarr
 
 def film(task: AnyTask, episodes: list[Episode], title: str, seconds: float, footer: str) -> Film:
     pace, frames = pace_for(episodes, seconds)
-    return Film(DefaultCanvas(episodes, title, pace, footer), frames)
+    if not isinstance(task, DrawnTask):
+        return Film(DefaultCanvas(episodes, title, pace, footer), frames)
+    canvas = RobotCanvas(task, episodes, title, pace, footer)
+    # As many episodes one after another as there is time for, and the first one in any case.
+    ends = np.cumsum([canvas.frames(episode) for episode in episodes])
+    return Film(canvas, int(max(ends[ends <= seconds * FPS], default=ends[0])))
 
 
 def map_canvas(task: AnyTask, episode: Episode, title: str, pace: float, edge: int | None) -> "PathCanvas":
@@ -120,7 +133,17 @@ def places(episode: Episode) -> dict[str, np.ndarray]:
 
 def scalars(episode: Episode) -> dict[str, np.ndarray]:
     """Recorded numbers of the first agent over time: the reward first."""
-    rows = {name: value.reshape(episode.length, -1)[:, 0] for name, value in episode.trajectory.items()}
+    return curves_of(episode, {name: value for name, value in episode.trajectory.items() if value.size})
+
+
+def single_numbers(episode: Episode) -> dict[str, np.ndarray]:
+    """The same of those recorded numbers that are not parts of an array."""
+    return curves_of(episode, {name: value for name, value in episode.trajectory.items() if value.ndim == 1})
+
+
+def curves_of(episode: Episode, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The first few of these that change."""
+    rows = {name: value.reshape(episode.length, -1)[:, 0] for name, value in kept.items()}
     changing = {name: row for name, row in rows.items() if np.issubdtype(row.dtype, np.number) and np.ptp(row) > 0.0}
     order = sorted(changing, key=lambda name: name != "reward")
     return {name: np.asarray(changing[name], float) for name in order[:CURVES]}
@@ -258,20 +281,29 @@ class DefaultCanvas:
         image = Image.new("RGB", self.size, (255, 255, 255))
         if self.map:
             image.paste(self.map.draw(number), (0, 0))
-        pen = ImageDraw.Draw(image)
-        episode = self.episodes[0]
+        status = self.map.status(number) if self.map else None
+        self._tell(ImageDraw.Draw(image), self.episodes[0], number, self.curves, status)
+        return image
+
+    def _tell(
+        self,
+        pen: ImageDraw.ImageDraw,
+        episode: Episode,
+        number: int,
+        curves: dict[str, np.ndarray],
+        status: tuple[str, bool] | None,
+    ) -> None:
+        """The right side: title, time, status and curves."""
         now = min(int(number * self.pace / FPS / episode.control_dt), episode.length - 1)
         pen.text((self.left, 18), self.title, INK, self.large)
         speed = f", {self.pace:g} times as fast" if self.pace > 1.0 else ""
         pen.text((self.left, 52), f"{number * self.pace / FPS:.1f} s{speed}", QUIET, self.small)
-        if self.map:
-            words, bad = self.map.status(number)
-            pen.text((self.left, 74), words, BAD if bad else QUIET, self.small)
-        room = (HEIGHT - 140) / max(len(self.curves), 1)
-        for k, (name, values) in enumerate(self.curves.items()):
+        if status:
+            pen.text((self.left, 74), status[0], BAD if status[1] else QUIET, self.small)
+        room = (HEIGHT - 140) / max(len(curves), 1)
+        for k, (name, values) in enumerate(curves.items()):
             self._curve(pen, name, values, now, 104 + k * room, room - 26)
         pen.text((self.left, HEIGHT - 26), self.footer, QUIET, self.small)
-        return image
 
     def _curve(
         self, pen: ImageDraw.ImageDraw, name: str, values: np.ndarray, now: int, top: float, height: float
@@ -287,3 +319,29 @@ class DefaultCanvas:
         if now:
             pen.line(list(zip(x[: now + 1].tolist(), y[: now + 1].tolist(), strict=True)), fill=(37, 99, 235), width=3)
         pen.ellipse((x[now] - 4, y[now] - 4, x[now] + 4, y[now] + 4), fill=(37, 99, 235))
+
+
+class RobotCanvas(DefaultCanvas):
+    """The robot on the left, in one episode after another, and curves of that episode on the right."""
+
+    def __init__(self, task: DrawnTask, episodes: list[Episode], title: str, pace: float, footer: str) -> None:
+        super().__init__(episodes, title, pace, footer)
+        self.left, self.pictures = HEIGHT + 30, Pictures(task, HEIGHT, HEIGHT)
+
+    def frames(self, episode: Episode) -> int:
+        """Frames that an episode takes."""
+        return max(int(episode.length * episode.control_dt / self.pace * FPS), 1)
+
+    def draw(self, number: int) -> Image.Image:
+        image = Image.new("RGB", self.size, (255, 255, 255))
+        shown = 0
+        while number >= self.frames(self.episodes[shown]) and shown + 1 < len(self.episodes):
+            number -= self.frames(self.episodes[shown])
+            shown += 1
+        episode = self.episodes[shown]
+        now = min(int(number * self.pace / FPS / episode.control_dt), episode.length - 1)
+        image.paste(self.pictures.draw(episode, now), (0, 0))
+        good = episode.metrics.get("success", 1.0) > 0.5
+        status = f"episode {shown + 1}: {'succeeds' if good else 'fails'}", not good
+        self._tell(ImageDraw.Draw(image), episode, number, single_numbers(episode), status)
+        return image

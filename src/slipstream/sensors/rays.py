@@ -121,7 +121,7 @@ def illumination(light: Light, cosine: Scalar) -> Array:
 def pack(color: Color, label: Array | int) -> PackedPixels:
     """Color and label as the four bytes of a word."""
     r, g, b = (jnp.clip(x * 255.0 + 0.5, 0.0, 255.0).astype(jnp.int32) for x in color.parts)
-    return (r | (g << 8) | (b << 16) | (label << 24)).astype(jnp.uint32)
+    return (r | (g << 8) | (b << 16) | (jnp.asarray(label, jnp.int32) << 24)).astype(jnp.uint32)
 
 
 def shade(color: Color, brightness: Array, label: Array) -> PackedPixels:
