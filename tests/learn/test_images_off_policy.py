@@ -153,7 +153,7 @@ def test_only_the_losses_of_the_critics_train_the_image_encoder(batch):
 
 
 @pytest.mark.parametrize(
-    ("learner", "agents"), [(Ddpg(**SMALL, exploration_noise_final=0.1), 1), (Sac(**SMALL), 2)], ids=["ddpg", "sac"]
+    ("learner", "agents"), [(Ddpg(**SMALL, exploration_noise_end=0.1), 1), (Sac(**SMALL), 2)], ids=["ddpg", "sac"]
 )
 def test_what_only_the_image_shows_is_learned_from_a_replay(learner, agents):
     task = Lamp(agents)

@@ -72,7 +72,7 @@ replayed = {
 }  # fmt: skip
 # As DrQ-v2: two critics, three-step returns, and noise that falls.
 drq = Td3(
-    **replayed, n_step=3, policy_delay=1, exploration_noise=1.0, exploration_noise_final=0.1, epsilon_start=0.0,
+    **replayed, n_step=3, policy_delay=1, exploration_noise=1.0, exploration_noise_end=0.1, epsilon_start=0.0,
     epsilon_end=0.0, exploration_fraction=0.5,
 )  # fmt: skip
 ppo = Ppo(worlds=256, rollout_length=16, minibatches=8, hidden_sizes=(128, 128), shuffle_block=8, discount=0.95)

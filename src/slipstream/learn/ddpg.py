@@ -36,8 +36,8 @@ class Ddpg(ContinuousOffPolicy[DeterministicPolicy]):
     """train two critics and use the lower value in targets (clipped double Q-learning)"""
     exploration_noise: float = 0.2
     """standard deviation of the Gaussian noise on actions while exploring"""
-    exploration_noise_final: float = -1.0
-    """if not negative, exploration_noise falls linearly to this over exploration_fraction"""
+    exploration_noise_end: float = 0.0
+    """if positive, exploration_noise falls linearly to this over exploration_fraction"""
     target_policy_noise: float = 0.0
     """standard deviation of the noise on the target policy's actions (TD3's target smoothing)"""
     policy_delay: int = 1
@@ -48,6 +48,8 @@ class Ddpg(ContinuousOffPolicy[DeterministicPolicy]):
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self._actor  # refuses what it cannot be
+        if self.exploration_noise_end < 0.0:
+            raise ValueError("exploration_noise_end must not be negative")
 
     @property
     def _actor(self) -> DeterministicActor:
@@ -57,7 +59,7 @@ class Ddpg(ContinuousOffPolicy[DeterministicPolicy]):
 
     def _noise(self, progress: Float[Array, ""]) -> Float[Array, ""]:
         """Standard deviation of the exploration noise after that fraction of the training."""
-        last = self.exploration_noise if self.exploration_noise_final < 0.0 else self.exploration_noise_final
+        last = self.exploration_noise_end or self.exploration_noise
         return linear_schedule(self.exploration_noise, last, progress / self.exploration_fraction)
 
     def check_action(self, spec: Spec) -> None:
