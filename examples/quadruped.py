@@ -18,7 +18,7 @@ from slipstream.adapters.mjcf import MjcfTask
 class Walk(MjcfTask):
     """Walk straight ahead at a given speed."""
 
-    training: ClassVar = {"steps": 3_000_000, "init_std": 0.5, "final_std": 0.15, "anneal_start": 0.8}
+    training_settings: ClassVar = {"steps": 3_000_000, "init_std": 0.5, "final_std": 0.15, "anneal_start": 0.8}
 
     model: str = "quadruped.xml"
     reset_noise: float = 0.1

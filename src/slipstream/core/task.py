@@ -123,7 +123,7 @@ class Task(Generic[S]):
     """Metrics shown while training, and how each is written."""
     bench_steps: ClassVar[int] = 2_000_000
     """Steps of all agents in one go of `slipstream bench sim`: as many as take a second or so."""
-    training: ClassVar[Mapping[str, Any]] = {}
+    training_settings: ClassVar[Mapping[str, Any]] = {}
     """Settings of PPO, and `steps`, by which the task is trained if nobody says otherwise and it has no preset."""
 
     @cached_property

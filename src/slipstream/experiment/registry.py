@@ -116,10 +116,10 @@ def default_experiment(task: Task[Any]) -> "Experiment[Any, Any]":
 
     settings: dict[str, Any] = {
         "worlds": max(1024 // task.spec.agents, 8), "learning_rate_schedule": "adaptive", "target_kl": 0.02,
-        **task.training,
+        **task.training_settings,
     }  # fmt: skip
     steps = settings.pop("steps", 4_000_000)
-    return Experiment(task, from_dict(Ppo, settings, f"{type(task).__name__}.training"), steps=steps)
+    return Experiment(task, from_dict(Ppo, settings, f"{type(task).__name__}.training_settings"), steps=steps)
 
 
 def libraries() -> "dict[str, Callable[[str], Experiment[Any, Any]]]":
