@@ -113,6 +113,22 @@ def test_a_lane_counts_where_the_robot_is_inside_and_a_turn_where_it_is_half_way
     assert int(carried(task, turning, (2.9, middle + 0.1 * side)).progress.turns) == 0, "still between the rows"
 
 
+def test_half_way_across_a_headland_the_lane_to_drive_does_not_jump():
+    """Its distance, by which a robot with memory learns to count rows, falls by what was crossed."""
+    task = THREE_LANES
+    state = programs(task)[0](0, 0)
+    count, rows = int(course.legs(state.world)), state.world.rows
+    turning = replace(state, progress=replace(state.progress, stage=jnp.int32(count + 1)))
+    change = int(state.world.queue.lane_change(jnp.int32(0)))
+    across = change * float(rows.spacing)
+    lane = float(lane_center(task.crop, rows, jnp.int32(0), rows.length))
+    for part in (0.1, 0.45, 0.55, 1.0):
+        after = carried(task, turning, (3.6, lane + part * across))
+        assert int(after.progress.turns) == int(part > 0.5)
+        to_lane = float(sensing.privileged_observation(task, after)[3])
+        np.testing.assert_allclose(to_lane, (1.0 - part) * across, atol=1e-5)
+
+
 def test_leaving_the_way_ends_an_episode_and_the_clock_does_not_terminate_it():
     task = Field().for_evaluation()
     state = programs(task)[0](0, 0)
