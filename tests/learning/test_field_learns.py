@@ -1,4 +1,4 @@
-"""A robot learns to drive rows by commands: with memory cells on the easy field, with a recurrent policy on the hard one."""
+"""A robot learns to drive rows by commands: by memory cells on the easy field, by a recurrent policy on a hard one."""
 
 import pytest
 
