@@ -113,6 +113,20 @@ def test_a_lane_counts_where_the_robot_is_inside_and_a_turn_where_it_is_half_way
     assert int(carried(task, turning, (2.9, middle + 0.1 * side)).progress.turns) == 0, "still between the rows"
 
 
+@pytest.mark.parametrize("ragged", [0, 1])
+def test_a_lane_ends_where_the_last_plant_of_its_rows_may_be_missing(ragged):
+    """Nobody can see where rows with ragged ends should end: a robot that leaves after the last plant is right."""
+    task = replace(THREE_LANES, crop=Crop(bend=(0.0, 0.0), ragged_ends=ragged)).for_evaluation()
+    state = programs(task)[0](0, 0)
+    count = int(course.legs(state.world))
+    last = replace(state, progress=replace(state.progress, stage=jnp.int32(count)))
+    for x, before in ((2.6, True), (2.7, ragged == 0), (3.05, False)):
+        assert (int(carried(task, last, (x, 0.0)).progress.stage) == count) == before
+    turning = replace(state, progress=replace(state.progress, stage=jnp.int32(count + 1)))
+    across = 0.7 * int(state.world.queue.lane_change(jnp.int32(0)))
+    assert int(carried(task, turning, (2.7, across * float(state.world.rows.spacing))).progress.turns) == ragged
+
+
 def test_half_way_across_a_headland_the_lane_to_drive_does_not_jump():
     """Its distance, by which a robot with memory learns to count rows, falls by what was crossed."""
     task = THREE_LANES

@@ -31,6 +31,11 @@ def is_turning(world: FieldWorld, progress: FieldProgress) -> Flag:
     return progress.stage > legs(world)
 
 
+def rows_end(task: "Field", world: FieldWorld) -> Scalar:
+    """How far along a lane its rows have surely begun to end, m: with ragged ends nobody can see where they should."""
+    return world.rows.length - task.crop.ragged_ends * task.crop.plant_spacing
+
+
 def along(world: FieldWorld, turns: Count, distance: Scalar) -> Scalar:
     """The x coordinate that far along a lane, counted from its entrance: every second lane is driven backward."""
     return jnp.where(turns % 2 == 0, distance, world.rows.length - distance)
@@ -56,10 +61,11 @@ def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldPro
     distance = (goal - body.position).norm()
     count = legs(world)
     turning = is_turning(world, was)
-    length, done = world.rows.length, along(world, was.turns, body.position.x)
+    end, done = rows_end(task, world), along(world, was.turns, body.position.x)
+    line = jnp.minimum(was.stage * (world.rows.length / count), end)
     aside = body.position.y - lane_center(task.crop, world.rows, was.lane, body.position.x)
-    in_lane = (jnp.abs(aside) < 0.5 * world.rows.spacing) & (done > was.stage * (length / count) - NEAR)
-    half_way = (done > length) & ((body.position.y - goal.y) * world.queue.lane_change(was.turns) > -NEAR)
+    in_lane = (jnp.abs(aside) < 0.5 * world.rows.spacing) & (done > line - NEAR)
+    half_way = (done > end) & ((body.position.y - goal.y) * world.queue.lane_change(was.turns) > -NEAR)
     reached = jnp.where(turning, half_way, in_lane)
     turned = reached & turning
     finished = reached & (was.stage == count) & (was.turns == task.lanes - 1)
