@@ -326,6 +326,9 @@ class FieldCanvas:
                 pen.ellipse([x - dot, y - dot, x + dot, y + dot], fill=HIT)
 
     def _waypoint(self, pen: ImageDraw.ImageDraw, view: View, step: int) -> None:
+        """A ring; nothing once all lanes are driven."""
+        if step >= self.episode.length - 1 and self.episode.metrics["success"] > 0.5:
+            return
         x, y = view.at(self.rows["waypoint"][step])
         r = AIM_RADIUS * view.scale
         pen.ellipse([x - r, y - r, x + r, y + r], outline=(*AIM, 160), width=2 * FINE)
