@@ -17,7 +17,7 @@ hard = Field(
     max_rows=3,
     memory_cells=0,
     time_limit=300.0,
-    reward=FieldReward(command=-0.1, touch=-4.0, lost=-4.0, step=-0.01),
+    reward=FieldReward(command=-0.1, touch=-4.0, lost=-4.0),
     crop=Crop(
         row_spacing=(1.1, 1.4),
         row_length=(2.5, 5.0),
@@ -52,7 +52,7 @@ field = Experiment(task=Field(), learner=ppo, steps=8_000_000)
 # learns to tell it.
 recurrent = replace(
     ppo, memory="gru", worlds=512, rollout_length=64, sequence_length=64, epochs=2, minibatches=8, shuffle_block=32,
-    discount=0.997, state_estimation_coef=1.0,
+    discount=0.995, state_estimation_coef=1.0,
 )  # fmt: skip
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
