@@ -113,6 +113,36 @@ def test_a_lane_counts_where_the_robot_is_inside_and_a_turn_where_it_is_half_way
     assert int(carried(task, turning, (2.9, middle + 0.1 * side)).progress.turns) == 0, "still between the rows"
 
 
+@pytest.mark.parametrize("ragged", [0, 1])
+def test_a_lane_ends_where_the_last_plant_of_its_rows_may_be_missing(ragged):
+    """Nobody can see where rows with ragged ends should end: a robot that leaves after the last plant is right."""
+    task = replace(THREE_LANES, crop=Crop(bend=(0.0, 0.0), ragged_ends=ragged)).for_evaluation()
+    state = programs(task)[0](0, 0)
+    count = int(course.legs(state.world))
+    last = replace(state, progress=replace(state.progress, stage=jnp.int32(count)))
+    for x, before in ((2.6, True), (2.7, ragged == 0), (3.05, False)):
+        assert (int(carried(task, last, (x, 0.0)).progress.stage) == count) == before
+    turning = replace(state, progress=replace(state.progress, stage=jnp.int32(count + 1)))
+    across = 0.7 * int(state.world.queue.lane_change(jnp.int32(0)))
+    assert int(carried(task, turning, (2.7, across * float(state.world.rows.spacing))).progress.turns) == ragged
+
+
+def test_half_way_across_a_headland_the_lane_to_drive_does_not_jump():
+    """Its distance, by which a robot with memory learns to count rows, falls by what was crossed."""
+    task = THREE_LANES
+    state = programs(task)[0](0, 0)
+    count, rows = int(course.legs(state.world)), state.world.rows
+    turning = replace(state, progress=replace(state.progress, stage=jnp.int32(count + 1)))
+    change = int(state.world.queue.lane_change(jnp.int32(0)))
+    across = change * float(rows.spacing)
+    lane = float(lane_center(task.crop, rows, jnp.int32(0), rows.length))
+    for part in (0.1, 0.45, 0.55, 1.0):
+        after = carried(task, turning, (3.6, lane + part * across))
+        assert int(after.progress.turns) == int(part > 0.5)
+        to_lane = float(sensing.privileged_observation(task, after)[3])
+        np.testing.assert_allclose(to_lane, (1.0 - part) * across, atol=1e-5)
+
+
 def test_leaving_the_way_ends_an_episode_and_the_clock_does_not_terminate_it():
     task = Field().for_evaluation()
     state = programs(task)[0](0, 0)

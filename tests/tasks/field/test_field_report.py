@@ -1,5 +1,7 @@
 """The film and the page of the field robot."""
 
+import re
+from dataclasses import replace
 from functools import lru_cache
 
 import jax.numpy as jnp
@@ -52,6 +54,20 @@ def test_a_map_can_share_its_frame_and_says_how_it_goes():
     assert canvas.draw(0).size == (316, 316)
     assert canvas.status(0) == ("driving", False)
     assert canvas.status(10_000) == ("touched a plant" if episode.metrics["touched"] else "lost its way", True)
+
+
+@pytest.mark.parametrize("across", [0.5, 9.0])
+def test_a_map_of_the_page_turns_a_long_field_but_never_mirrors_it(across):
+    episode = evaluated().episodes[0]
+    x, y = episode.trajectory["position"][0, :2]
+    left = np.array([[x, y, 0.0], [x + 2.0, y, 0.0], [x + 2.0, y + across, 0.0]])
+    drawn = report.path_chart(TASK, replace(episode, trajectory=episode.trajectory | {"position": left}))
+    points = re.search('polyline points="([^"]*)"', drawn)
+    assert points is not None
+    a, b, c = (np.array(point.split(","), float) for point in points[1].split())
+    (ahead_x, ahead_y), (aside_x, aside_y) = b - a, c - b
+    # In SVG y points down.
+    assert -(ahead_x * aside_y - ahead_y * aside_x) > 0.0
 
 
 def test_the_page_shows_paths_ends_and_what_limits():

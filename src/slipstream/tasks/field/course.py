@@ -26,6 +26,16 @@ def legs(world: FieldWorld) -> Count:
     return jnp.ceil(world.rows.length / SPACING - 1e-3).astype(jnp.int32)
 
 
+def is_turning(world: FieldWorld, progress: FieldProgress) -> Flag:
+    """Whether the robot has left its lane and has not come half-way to the next one."""
+    return progress.stage > legs(world)
+
+
+def rows_end(task: "Field", world: FieldWorld) -> Scalar:
+    """How far along a lane its rows have surely begun to end, m: with ragged ends nobody can see where they should."""
+    return world.rows.length - task.crop.ragged_ends * task.crop.plant_spacing
+
+
 def along(world: FieldWorld, turns: Count, distance: Scalar) -> Scalar:
     """The x coordinate that far along a lane, counted from its entrance: every second lane is driven backward."""
     return jnp.where(turns % 2 == 0, distance, world.rows.length - distance)
@@ -50,11 +60,12 @@ def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldPro
     goal = waypoint(task, world, was.turns, was.stage, was.lane)
     distance = (goal - body.position).norm()
     count = legs(world)
-    turning = was.stage > count
-    length, done = world.rows.length, along(world, was.turns, body.position.x)
+    turning = is_turning(world, was)
+    end, done = rows_end(task, world), along(world, was.turns, body.position.x)
+    line = jnp.minimum(was.stage * (world.rows.length / count), end)
     aside = body.position.y - lane_center(task.crop, world.rows, was.lane, body.position.x)
-    in_lane = (jnp.abs(aside) < 0.5 * world.rows.spacing) & (done > was.stage * (length / count) - NEAR)
-    half_way = (done > length) & ((body.position.y - goal.y) * world.queue.lane_change(was.turns) > -NEAR)
+    in_lane = (jnp.abs(aside) < 0.5 * world.rows.spacing) & (done > line - NEAR)
+    half_way = (done > end) & ((body.position.y - goal.y) * world.queue.lane_change(was.turns) > -NEAR)
     reached = jnp.where(turning, half_way, in_lane)
     turned = reached & turning
     finished = reached & (was.stage == count) & (was.turns == task.lanes - 1)
@@ -78,7 +89,7 @@ def follow(task: "Field", state: FieldState, body: RoverState) -> tuple[FieldPro
 
 def queue_error(world: FieldWorld, progress: FieldProgress) -> Count:
     """How often the queue was advanced too often, or too little. In a headland the row being passed may count."""
-    turning = progress.stage > legs(world)
+    turning = is_turning(world, progress)
     entering = (progress.stage == 0) & (progress.turns > 0)
     most = progress.due + jnp.where(turning, world.queue.rows_of(progress.turns), 0)
     least = progress.due - jnp.where(entering, world.queue.rows_of(progress.turns - 1), 0)

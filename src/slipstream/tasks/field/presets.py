@@ -17,7 +17,7 @@ hard = Field(
     max_rows=3,
     memory_cells=0,
     time_limit=300.0,
-    reward=FieldReward(command=-0.1),
+    reward=FieldReward(command=-0.1, touch=-4.0, lost=-4.0),
     crop=Crop(
         row_spacing=(1.1, 1.4),
         row_length=(2.5, 5.0),
@@ -47,14 +47,17 @@ original = Field(
     ),
 )  # fmt: skip
 ppo = Ppo(worlds=1024, hidden_sizes=(128, 128), learning_rate_schedule="adaptive", target_kl=0.02, entropy_coef=0.005)
-field = Experiment(task=Field(), learner=ppo, steps=16_000_000)
+field = Experiment(task=Field(), learner=ppo, steps=8_000_000)
 # What the critic knows (where the waypoint is, whether the queue is right) is what a robot has to remember: the memory
 # learns to tell it.
-recurrent = replace(ppo, memory="gru", sequence_length=32, state_estimation_coef=1.0)
+recurrent = replace(
+    ppo, memory="gru", worlds=512, rollout_length=64, sequence_length=64, epochs=2, minibatches=8, shuffle_block=32,
+    discount=0.995, state_estimation_coef=1.0,
+)  # fmt: skip
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "field": field,
-    "field-hard": Experiment(task=hard, learner=recurrent, steps=24_000_000),
+    "field-hard": Experiment(task=hard, learner=recurrent, steps=16_000_000),
     # The network and settings that the original was trained with, by Stable-Baselines3.
     "field-original": Experiment(
         task=original,

@@ -62,7 +62,10 @@ def sections(task: Field, episodes: list[Episode], metrics: dict[str, np.ndarray
     if episodes:
         shown = sorted(episodes, key=lambda episode: episode.metrics["success"])[:4]
         maps = [Markup(path_chart(task, episode)) for episode in shown]
-        note = "Evaluation episodes from above, those that failed first. A red cross marks where one ended."
+        note = (
+            "Evaluation episodes from above, those that failed first. A red cross marks where one ended, a violet ring "
+            "the waypoint that it was to reach."
+        )
         found.append(Section("Paths", maps, note))
     bars = Markup(charts.stacked_bar(ends(metrics)))
     found.append(
@@ -129,27 +132,32 @@ def bounds(episode: Episode) -> tuple[np.ndarray, np.ndarray]:
 
 
 def path_chart(task: Field, episode: Episode, size: int = 520) -> str:
-    """The path of an episode among the plants, as SVG."""
+    """The path of an episode among the plants, as SVG; of one that failed also the waypoint it did not reach."""
     low, high = bounds(episode)
-    if high[1] - low[1] > high[0] - low[0]:
-        turn, low, high = (lambda p: p[..., ::-1]), low[::-1], high[::-1]  # the longer side across
-    else:
-        turn = lambda p: p  # noqa: E731
+    soil = np.array([[0.0, low[1]], [float(episode.world["length"]), high[1]]])
+    turned = high[1] - low[1] > high[0] - low[0]  # the longer side across
+    turn = (lambda p: np.stack([p[..., 1], -p[..., 0]], -1)) if turned else (lambda p: p)
+    low, high = np.sort(turn(np.stack([low, high])), axis=0)
     scale = size / float(high[0] - low[0])
     tall = float(high[1] - low[1]) * scale
-    at = lambda p: np.stack([(turn(p)[..., 0] - low[0]) * scale, tall - (turn(p)[..., 1] - low[1]) * scale], -1)  # noqa: E731
+    at = lambda p: (turn(p[..., :2]) - [low[0], high[1]]) * [scale, -scale]  # noqa: E731
     parts = [f'<svg viewBox="0 0 {size} {tall:.0f}" role="img" aria-label="path from above">']
-    parts.append(f'<rect width="{size}" height="{tall:.0f}" fill="rgb{SOIL}"/>')
+    parts.append(f'<rect width="{size}" height="{tall:.0f}" fill="rgb{HEADLAND}"/>')
+    (x, y), (right, bottom) = np.sort(at(soil), axis=0)
+    parts.append(f'<rect x="{x:.1f}" y="{y:.1f}" width="{right - x:.1f}" height="{bottom - y:.1f}" fill="rgb{SOIL}"/>')
     touched = touched_plants(task, episode)
     radius = task.crop.plant_radius * scale
     for (x, y), red in zip(at(plants_of(episode)), touched, strict=True):
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="rgb{ALARM if red else PLANT}"/>')
-    path = at(episode.trajectory["position"][:, :2])
+    path = at(episode.trajectory["position"])
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in path)
     parts.append(f'<polyline points="{points}" fill="none" stroke="rgb{TRAIL}" stroke-width="2"/>')
     x, y = path[0]
     parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="rgb{TRAIL}"/>')
     if episode.metrics["success"] < 0.5:
+        x, y = at(episode.trajectory["waypoint"])[-1]
+        ring = f'r="{AIM_RADIUS * scale:.1f}" fill="none" stroke="rgb{AIM}" stroke-width="2"'
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" {ring}/>')
         x, y = path[-1]
         cross = f"M{x - 6:.1f} {y - 6:.1f}l12 12m0 -12l-12 12"
         parts.append(f'<path d="{cross}" stroke="rgb{ALARM}" stroke-width="3"/>')
@@ -318,6 +326,9 @@ class FieldCanvas:
                 pen.ellipse([x - dot, y - dot, x + dot, y + dot], fill=HIT)
 
     def _waypoint(self, pen: ImageDraw.ImageDraw, view: View, step: int) -> None:
+        """A ring; nothing once all lanes are driven."""
+        if step >= self.episode.length - 1 and self.episode.metrics["success"] > 0.5:
+            return
         x, y = view.at(self.rows["waypoint"][step])
         r = AIM_RADIUS * view.scale
         pen.ellipse([x - r, y - r, x + r, y + r], outline=(*AIM, 160), width=2 * FINE)

@@ -8,14 +8,14 @@ from jaxtyping import Array, Float
 from ...core.geometry import sin_cos
 from ...core.task import stack_features
 from ...sensors.lidar import to_sensor_frame
-from .course import queue_error, waypoint
+from .course import is_turning, queue_error, waypoint
 from .rows import lane_center, plants_near
 from .state import FieldState
 
 if TYPE_CHECKING:
     from .task import Field
 
-PRIVILEGED_SIZE = 14
+PRIVILEGED_SIZE = 15
 """Numbers that only a critic observes."""
 LIDAR_STREAM = 0x11DA
 """Branch of a world's generator from which the noise of the lidar is drawn."""
@@ -74,21 +74,25 @@ def observe(task: "Field", state: FieldState) -> Float[Array, "features"]:
 
 
 def privileged_observation(task: "Field", state: FieldState) -> Float[Array, "features"]:
-    """Where the robot is in its lane, and what the ground does to it."""
+    """Where the robot is in its lane and how far the next one is, and what the ground does to it."""
     body, progress, world = state.body, state.progress, state.world
     sin, cos = sin_cos(body.yaw)
     goal = to_sensor_frame(
         waypoint(task, world, progress.turns, progress.stage, progress.lane), body.position, sin, cos
     )
     offset = body.position.y - lane_center(task.crop, world.rows, progress.lane, body.position.x)
+    change = world.queue.lane_change(progress.turns)
+    # In a headland, how far it has to cross yet: this does not jump half-way, as its waypoint does.
+    to_lane = jnp.where(is_turning(world, progress), change * world.rows.spacing, 0.0) - offset
     slide = world.ground.slide.rotated(-sin, cos)
     last = progress.turns == task.lanes - 1
-    side = jnp.where(last, 0.0, 1.0 * jnp.sign(world.queue.lane_change(progress.turns)))
+    side = jnp.where(last, 0.0, 1.0 * jnp.sign(change))
     return stack_features(
         [
             goal.x,
             goal.y,
             offset,
+            to_lane,
             body.position.x - 0.5 * world.rows.length,
             jnp.where(progress.turns % 2 == 0, 1.0, -1.0),
             side,
