@@ -86,11 +86,11 @@ def test_settings_of_a_file_are_those_of_one_library(tmp_path):
         read_settings(str(tmp_path / "none.json"), work)
 
 
-def test_tuned_settings_come_with_the_package_and_fit(monkeypatch):
+def test_tuned_settings_come_with_the_package_and_fit():
     for file in FOLDER.glob("*.json"):
         work = Work.of(file.stem, registry.presets()[file.stem])
         found = read_settings(TUNED, work)
-        assert set(found) == set(LIBRARIES)
+        assert set(found) == set(LIBRARIES) - {"slipstream"}
     with pytest.raises(ValueError, match="racing-ppo"):
         read_settings(TUNED, Work.of("field", registry.presets()["field"]))
 

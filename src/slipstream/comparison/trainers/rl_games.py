@@ -61,7 +61,7 @@ def agent_of(work: Work, folder: str) -> Any:
     }  # fmt: skip
     schedule: dict[str, Any] = {}
     if work.adaptive_learning_rate:
-        schedule = {"lr_schedule": "adaptive", "schedule_type": "standard"}
+        schedule = {"lr_schedule": "adaptive", "schedule_type": "legacy"}
     elif work.learning_rate_decay:
         # Its schedule ends with its training, which the meter ends earlier or with it.
         epochs = -(-work.learning_rate_decay // (rows * work.rollout_length))
