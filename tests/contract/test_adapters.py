@@ -126,7 +126,7 @@ def rows_of(observed):
     return np.concatenate(found, -1)
 
 
-@pytest.fixture(scope="module", params=TASKS.values(), ids=TASKS.keys())
+@pytest.fixture(scope="module", params=TASKS.values(), ids=list(TASKS))
 def played(request):
     """A task, actions, and what the core computes for them."""
     task = request.param

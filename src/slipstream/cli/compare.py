@@ -57,7 +57,7 @@ class CompareOptions:
     """with libraries: other settings of the work, such as worlds=1024,epochs=4,minibatches=4"""
     settings: str = ""
     """with libraries: 'tuned' for settings that were found best for each library, or a JSON file of yours: {"sb3":
-    {"worlds": 512}}; they go before --batch"""
+    {"worlds": 512}}; they override --batch"""
     ours: str = ""
     """with libraries: the preset by which Slipstream trains, if that is not to do the same work"""
     json: bool = False
