@@ -1,6 +1,5 @@
 """The core of all adapters: ends, last observations, restarts, statistics, images and agents that wait."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from ladder import Ladder
 from slipstream.adapters.arrays import mean_of
 from slipstream.adapters.tasks import find_task
 from slipstream.adapters.vector import Worlds
-from slipstream.core.rng import Rng
 from slipstream.tasks.racing import Racing
 
 UP, STAY = 1.0, 0.0
@@ -152,19 +150,6 @@ def test_bad_requests_are_refused_in_words():
         find_task("racing", gate=3)
     with pytest.raises(ValueError, match="a seed lies between"):
         worlds.reset(-1)
-
-
-@pytest.mark.parametrize("name", ["survey-transit", "marine-iqn", "hover", "cartpole"])
-def test_presets_run_and_their_worlds_restart(name):
-    worlds = Worlds(find_task(name), 2)
-    worlds.reset(1)
-    streams = jax.vmap(lambda k: Rng.from_seed(1, k))(jnp.arange(worlds.rows))
-    draw = jax.jit(jax.vmap(worlds.spec.action.sample))
-    for _ in range(20):
-        action, streams = draw(streams)
-        step = worlds.step(action)
-    assert step.observation.features.shape == (worlds.rows, worlds.features)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((step.observation, step.reward)))
 
 
 def test_a_metric_that_does_not_apply_has_no_mean():

@@ -7,14 +7,18 @@ from dataclasses import replace
 import pytest
 
 from slipstream.adapters.libraries import MissingLibraryError, require_library
+from slipstream.adapters.tasks import find_task
+from slipstream.adapters.vector import Worlds
 from slipstream.cli.compare import read_batch, read_skill
 from slipstream.comparison import meter as meters
 from slipstream.comparison.meter import Enough, Meter
 from slipstream.comparison.page import answer_of, traffic, write
+from slipstream.comparison.settings import FOLDER, TUNED, read_settings
 from slipstream.comparison.trials import Trial, figures
 from slipstream.comparison.work import LIBRARIES, MODULES, Work
 from slipstream.experiment import registry
 from slipstream.learn.ppo import Ppo
+from slipstream.pipeline.comparison import Libraries
 from slipstream.runs.files import json_text, write_text
 
 SMALL = Work(
@@ -66,13 +70,45 @@ def test_what_no_other_library_can_do_is_refused_in_words():
     assert read_batch("worlds=64, learning_rate=0.01") == {"worlds": 64, "learning_rate": 0.01}
 
 
+def test_settings_of_a_file_are_those_of_one_library(tmp_path):
+    work = Work.of("racing-ppo", registry.presets()["racing-ppo"])
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"sb3": {"worlds": 64, "learning_rate": 1, "task": {"train_time_limit": 4.0}}}))
+    libraries = Libraries(("sb3", "sbx"), read_settings(str(file), work))
+    assert libraries.work_of("sb3", work).worlds == 64
+    assert libraries.work_of("sb3", work).task == {"train_time_limit": 4.0}
+    assert libraries.work_of("sbx", work) == work
+    for wrong, word in (({"sb4": {}}, "sb3"), ({"sb3": {"world": 64}}, "worlds"), ({"sb3": {"worlds": "many"}}, "int")):
+        file.write_text(json.dumps(wrong))
+        with pytest.raises(ValueError, match=word):
+            read_settings(str(file), work)
+    with pytest.raises(ValueError, match="--settings"):
+        read_settings(str(tmp_path / "none.json"), work)
+
+
+def test_tuned_settings_come_with_the_package_and_fit():
+    for file in FOLDER.glob("*.json"):
+        work = Work.of(file.stem, registry.presets()[file.stem])
+        found = read_settings(TUNED, work)
+        assert set(found) == set(LIBRARIES) - {"slipstream"}
+    with pytest.raises(ValueError, match="racing-ppo"):
+        read_settings(TUNED, Work.of("field", registry.presets()["field"]))
+
+
+def test_a_learning_rate_falls_to_a_twentieth():
+    work = Work(learning_rate=1.0, learning_rate_decay=100)
+    assert [work.learning_rate_after(samples) for samples in (0, 50, 100, 1000)] == [1.0, 0.5, 0.05, 0.05]
+    assert Work(learning_rate=1.0).learning_rate_after(1e9) == 1.0
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_every_library_does_the_work(library, tmp_path, monkeypatch):
+def test_every_library_does_the_work(library, unseen, tmp_path, monkeypatch):
     pytest.importorskip(MODULES[library])
     import importlib
 
-    monkeypatch.setattr(meters, "score", lambda preset, act, worlds, seed: scored(preset, act))
+    monkeypatch.setattr(Meter, "_unseen", unseen)
+    monkeypatch.setattr(meters, "fly", a_few_steps)
     file, work = tmp_path / "looks.jsonl", replace(SMALL, preset="field")
     trainer = importlib.import_module(f"slipstream.comparison.trainers.{library}")
     with pytest.raises(Enough):
@@ -88,13 +124,15 @@ def test_a_library_that_is_missing_is_named_with_its_install_line(monkeypatch):
         require_library(MODULES["sb3"], "a comparison with sb3")
 
 
-def scored(preset, act):
-    """A score of a few steps: that the policy acts within its space."""
-    from slipstream.adapters.tasks import find_task
-    from slipstream.adapters.vector import Worlds
+@pytest.fixture(scope="module")
+def unseen():
+    """Worlds on which policies are scored, compiled once for all libraries."""
+    return Worlds(find_task("field", evaluation=True), 4, 1, "never")
 
-    worlds = Worlds(find_task(preset, evaluation=True), 4, 1, "never")
-    observation = worlds.reset()
+
+def a_few_steps(worlds, act):
+    """A score of a few steps: that the policy acts within its space."""
+    observation = worlds.reset(1)
     for _ in range(3):
         observation = worlds.step(act(observation)).observation
     return {"rows": float(len(observation.features))}

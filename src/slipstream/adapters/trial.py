@@ -17,8 +17,12 @@ def score(
     task: TaskLike, act: Callable[[Observation], Any], worlds: int = 256, seed: int = SEED, **settings: Any
 ) -> dict[str, float]:
     """Mean metrics and return; `act` gives the actions of all rows for what they observe, without exploring."""
-    batch = Worlds(find_task(task, evaluation=True, **settings), worlds, seed, "never")
-    observation, returns, over = batch.reset(), np.zeros(batch.rows), np.zeros(batch.rows, bool)
+    return fly(Worlds(find_task(task, evaluation=True, **settings), worlds, seed, "never"), act)
+
+
+def fly(batch: Worlds, act: Callable[[Observation], Any]) -> dict[str, float]:
+    """The same on worlds that stay as they end, from the same starts each time."""
+    observation, returns, over = batch.reset(batch.seed), np.zeros(batch.rows), np.zeros(batch.rows, bool)
     metrics: dict[str, np.ndarray] = {}
     while not over.all():
         step = batch.step(act(observation))

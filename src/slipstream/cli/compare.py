@@ -8,20 +8,15 @@ from typing import Annotated, Any
 import tyro
 
 from ..adapters.libraries import require_library
-from ..comparison.work import LIBRARIES, MODULES, Work
+from ..comparison.settings import read_settings
+from ..comparison.work import LIBRARIES, MODULES, SETTINGS, Work
 from ..core.errors import require_choice, suggest
 from ..experiment import registry
 from ..experiment.experiment import Experiment
-from ..pipeline.comparison import ForeignPolicies, compare, compare_libraries
+from ..pipeline.comparison import ForeignPolicies, Libraries, compare, compare_libraries
 from ..pipeline.training import find_experiment, with_learner
 from ..progress import CountingBar
 from .options import emit, parse, say
-
-BATCH = (
-    "worlds", "rollout_length", "epochs", "minibatches", "learning_rate", "adaptive_learning_rate", "discount",
-    "entropy_coef", "max_grad_norm",
-)  # fmt: skip
-"""Settings of the work that can be given."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +55,9 @@ class CompareOptions:
     """with libraries: a training ends once the policy has this, such as success=0.9,lap_time<6.5; empty trains on"""
     batch: str = ""
     """with libraries: other settings of the work, such as worlds=1024,epochs=4,minibatches=4"""
+    settings: str = ""
+    """with libraries: 'tuned' for settings that were found best for each library, or a JSON file of yours: {"sb3":
+    {"worlds": 512}}; they override --batch"""
     ours: str = ""
     """with libraries: the preset by which Slipstream trains, if that is not to do the same work"""
     json: bool = False
@@ -103,9 +101,11 @@ def run_libraries(options: CompareOptions, command: str) -> int:
         raise ValueError("--seconds must be positive, --seeds at least 1 and --looks not negative")
     work = Work.of(options.name, presets[options.name], seconds=options.seconds, looks=options.looks)
     work = replace(work, skill=read_skill(options.skill), samples=options.steps, **read_batch(options.batch))
+    settings = read_settings(options.settings, work) if options.settings else {}
     folder = options.folder or Path("runs") / f"libraries-{options.name}"
     with CountingBar("trials") as bar:
-        found = compare_libraries(folder, work, asked, options.seeds, options.ours, command, bar.say)
+        trials = Libraries(tuple(asked), settings, options.seeds, options.ours)
+        found = compare_libraries(folder, work, trials, command, bar.say)
     page = folder / "libraries.html"
     emit(found | {"page": str(page)}, options.json, lambda: f"{found['answer']}\nPage: {page.resolve()}")
     return 1 if any("failure" in one for one in found["libraries"].values()) else 0
@@ -126,7 +126,7 @@ def read_skill(text: str) -> tuple[tuple[str, float], ...]:
 
 def read_batch(text: str) -> dict[str, Any]:
     """`worlds=1024,epochs=4` as settings of the work."""
-    kinds = {name: type(getattr(Work(), name)) for name in BATCH}
+    kinds = {name: type(getattr(Work(), name)) for name in SETTINGS if name not in ("hidden_sizes", "task")}
     found: dict[str, Any] = {}
     for part in _listed(text):
         name, _, value = (word.strip() for word in part.partition("="))

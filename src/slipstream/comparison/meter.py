@@ -5,18 +5,20 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from ..adapters.trial import score
+from ..adapters.tasks import find_task
+from ..adapters.trial import fly
 from ..adapters.vector import Observation, Worlds
 from .work import Work
 
 Act = Callable[[Observation], Any]
-WORLDS, SEED = 512, 31_000_003
-"""On which policies are scored; no training begins with them."""
+WORLDS = 512
+"""On which policies are scored."""
 
 
 class Enough(Exception):  # noqa: N818
@@ -37,6 +39,11 @@ class Meter:
         # On a CPU other work may take the core away: what counts is what the training has had of it.
         self._by_cpu = jax.default_backend() == "cpu"
 
+    @cached_property
+    def _unseen(self) -> Worlds:
+        """Worlds that no training begins with, as the task is evaluated; made once, since they are compiled."""
+        return Worlds(find_task(self.work.preset, evaluation=True), WORLDS, self.work.score_seed, "never")
+
     def clocks(self) -> tuple[float, float]:
         """Wall and CPU seconds of the training."""
         return time.time() - self._began[0] - self._paused[0], time.process_time() - self._paused[1]
@@ -51,7 +58,7 @@ class Meter:
         if over or due:
             self._looks += 1
             before = time.time(), time.process_time()
-            row["score"] = score(self.work.preset, act, WORLDS, SEED)
+            row["score"] = fly(self._unseen, act)
             after = time.time(), time.process_time()
             self._paused = tuple(p + b - a for p, a, b in zip(self._paused, before, after, strict=True))
         with self.file.open("a") as out:

@@ -15,7 +15,7 @@ from ..reports import charts
 from ..reports.page import STYLE
 from ..runs.files import json_text, write_text
 from .trials import Trial, figures
-from .work import Work
+from .work import SETTINGS, Work
 
 NAMES = {
     "slipstream": "Slipstream", "sb3": "Stable-Baselines3", "sbx": "sbx", "skrl": "skrl", "rsl_rl": "RSL-RL",
@@ -35,9 +35,9 @@ TEMPLATE = """<!doctype html>
 td.best{font-weight:700;color:#15803d}td{vertical-align:top;white-space:nowrap}td.wide{white-space:normal}
 td small{display:block;font-weight:400;color:#64748b}</style></head><body><main>
 <h1>{{ name }} by several libraries</h1>
-<p class="lead">{{ task|capitalize }}. {{ work.worlds }} worlds of one task, {{ work.rollout_length }} steps a rollout,
-{{ work.epochs }} passes in {{ work.minibatches }} minibatches, networks of {{ hidden }}{% if own %}; ours trains as \
-its preset says{% endif %}.</p>
+<p class="lead">{{ task|capitalize }}. {% if settings %}Each library has settings of its own{% else %}{{ work.worlds }}
+worlds of one task, {{ work.rollout_length }} steps a rollout, {{ work.epochs }} passes in {{ work.minibatches }}
+minibatches, networks of {{ hidden }}{% endif %}{% if own %}; ours trains as its preset says{% endif %}.</p>
 <section><h2>The answer</h2><p class="lead">{{ answer }}</p></section>
 <section><h2>Figures</h2><table><tr>{% for head in heads %}<th>{{ head }}</th>{% endfor %}</tr>
 {% for row in rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
@@ -45,6 +45,9 @@ its preset says{% endif %}.</p>
 included, compiling and scoring not. The score is that of the policy at the end, without exploration, on 512 worlds \
 that none was trained on.{% if skill %} Skill is {{ skill }}; CPU-seconds count everything from the start of the \
 process but scoring.{% endif %}</p></section>
+{% if settings %}<section><h2>Settings</h2><table><tr>{% for head in settings[0] %}<th>{{ head }}</th>{% endfor %}</tr>
+{% for row in settings[1:] %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>
+<p class="note">What all have in common is in libraries.json.</p></section>{% endif %}
 <section><h2>Over time</h2><div class="two">{% for curve in curves %}<div>{{ curve }}</div>{% endfor %}</div></section>
 <section><p class="note">Do it again: <code>{{ command }}</code>. Slipstream {{ version }}.</p></section>
 </main></body></html>
@@ -57,7 +60,8 @@ def write(folder: Path, name: str, task: AnyTask, runs: Mapping[str, Sequence[Tr
     works = {library: trials[0].work for library, trials in runs.items()}
     work = works.get("slipstream", next(iter(works.values())))
     answer = answer_of(found, work)
-    result = {"name": name, "work": work.to_json(), "libraries": found, "answer": answer}
+    told = {library: one.to_json() for library, one in works.items()}
+    result = {"name": name, "work": told, "libraries": found, "answer": answer}
     write_text(folder / "libraries.json", json_text(result))
     page = jinja2.Environment(autoescape=True).from_string(TEMPLATE)
     write_text(
@@ -68,7 +72,8 @@ def write(folder: Path, name: str, task: AnyTask, runs: Mapping[str, Sequence[Tr
             task=task.description,
             work=work,
             hidden=" and ".join(map(str, work.hidden_sizes)),
-            own=work.own_preset,
+            own=any(one.own_preset for one in works.values()),
+            settings=settings_of(works),
             answer=answer,
             heads=heads(work),
             rows=[cells(library, one, found, task, work) for library, one in found.items()],
@@ -80,6 +85,28 @@ def write(folder: Path, name: str, task: AnyTask, runs: Mapping[str, Sequence[Tr
         ),
     )
     return result
+
+
+def settings_of(works: Mapping[str, Work]) -> list[list[str]]:
+    """A table of the settings in which libraries differ, with its heads; empty if all do the same work."""
+    works = {library: work for library, work in works.items() if not work.own_preset}
+    rows = [
+        [name.replace("_", " "), *(text_of(getattr(work, name)) for work in works.values())]
+        for name in SETTINGS
+        if len({text_of(getattr(work, name)) for work in works.values()}) > 1
+    ]
+    return [["", *(NAMES[library] for library in works)], *rows] if rows else []
+
+
+def text_of(value: Any) -> str:
+    """A setting as a person writes it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {text_of(one)}" for name, one in value.items())
+    if isinstance(value, tuple):
+        return " ".join(map(text_of, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def skill_of(work: Work) -> str:

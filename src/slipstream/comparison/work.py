@@ -1,9 +1,11 @@
 """What every library is given to do: the same task, network, rollout and passes, as far as it can."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
+from ..core.errors import suggest
 from ..experiment.experiment import Experiment
 from ..learn.ppo import Ppo
 from ..learn.shac import Shac
@@ -14,6 +16,8 @@ MODULES = {
 }  # fmt: skip
 """What Python imports, by what a library is called here."""
 LIBRARIES = tuple(MODULES)
+LEAST = 0.05
+"""Fraction of the learning rate that is left at the end of a decay."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Work:
     adaptive_learning_rate: bool = False
     """follow the divergence of an update instead of a constant learning rate, where the library can"""
     target_kl: float = 0.02
+    learning_rate_decay: int = 0
+    """samples over which a learning rate that follows no divergence falls linearly to a twentieth; 0 is constant"""
     discount: float = 0.99
     gae_lambda: float = 0.95
     clip: float = 0.2
@@ -36,14 +42,21 @@ class Work:
     value_coef: float = 0.5
     max_grad_norm: float = 1.0
     hidden_sizes: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
     init_std: float = 0.6
     normalize_observations: bool = True
+    normalize_returns: bool = True
+    """scale rewards or value targets by their spread, where the library can"""
+    task: dict[str, Any] = field(default_factory=dict)
+    """settings of the task in training that differ from the preset's; policies are scored on the preset's own"""
     seed: int = 0
     # How long, and what is looked at.
     seconds: float = 60.0
     """seconds of training with compiling and without scoring: of CPU time on a CPU, elsewhere of wall time"""
     samples: int = 0
     """samples of training; 0 is as many as come within the time"""
+    score_seed: int = 31_000_003
+    """of the worlds on which policies are scored; no training begins with them"""
     looks: int = 0
     """how often the policy is scored along the way, after equal times; it is scored at the end in any case"""
     skill: tuple[tuple[str, float], ...] = ()
@@ -76,14 +89,36 @@ class Work:
             value_coef=learner.value_coef,
             max_grad_norm=learner.max_grad_norm,
             hidden_sizes=learner.hidden_sizes,
+            activation=learner.activation,
             init_std=learner.init_std,
             normalize_observations=learner.normalize_observations,
+            normalize_returns=learner.normalize_returns,
         )
         return replace(work, **changes)
+
+    def tuned(self, settings: Mapping[str, Any]) -> Self:
+        """The work with these settings, as a file has them."""
+        for name, value in settings.items():
+            if name not in SETTINGS:
+                raise ValueError(f"'{name}' is not a setting of the work{suggest(name, SETTINGS)}")
+            known = getattr(self, name)
+            numbers = isinstance(known, float) and type(value) is int
+            if not (numbers or type(value) is type(known) or (name == "hidden_sizes" and isinstance(value, list))):
+                raise ValueError(f"{name} is a {type(known).__name__}, not {value!r}")
+        changes = dict(settings) | (
+            {"hidden_sizes": tuple(settings["hidden_sizes"])} if "hidden_sizes" in settings else {}
+        )
+        return replace(self, **changes)
 
     @property
     def log_std(self) -> float:
         return math.log(self.init_std)
+
+    def learning_rate_after(self, samples: float) -> float:
+        """The learning rate, where it follows no divergence."""
+        if not self.learning_rate_decay:
+            return self.learning_rate
+        return self.learning_rate * max(1.0 - samples / self.learning_rate_decay, LEAST)
 
     def batch(self, rows: int) -> int:
         """Samples of a minibatch, of that many environments."""
@@ -106,3 +141,9 @@ class Work:
             for name, bound in self.skill
         ]
         return all(good)
+
+
+ASKED = ("preset", "own_preset", "seed", "seconds", "samples", "score_seed", "looks", "skill")
+"""What a comparison decides for all libraries alike."""
+SETTINGS = tuple(one.name for one in fields(Work) if one.name not in ASKED)
+"""What may differ from library to library."""

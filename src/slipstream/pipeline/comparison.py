@@ -2,14 +2,15 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..adapters.foreign import load_policy
 from ..comparison import page as libraries_page
+from ..comparison.settings import Settings
 from ..comparison.trials import Trial
 from ..comparison.work import Work
 from ..evaluation import score
@@ -77,24 +78,39 @@ def compare(
     return path, comparison.rows_of(runs)
 
 
+@dataclass(frozen=True)
+class Libraries:
+    """Which libraries train, and how."""
+
+    names: tuple[str, ...]
+    settings: Settings = field(default_factory=dict)
+    seeds: int = 1
+    ours: str = ""
+    """the preset by which Slipstream trains, instead of doing the same work"""
+
+    def work_of(self, library: str, work: Work) -> Work:
+        """What this library is given to do."""
+        if self.ours and library == "slipstream":
+            return replace(work, preset=self.ours, own_preset=True)
+        return work.tuned(self.settings.get(library, {}))
+
+
 def compare_libraries(
     folder: Path,
     work: Work,
-    libraries: Sequence[str],
-    seeds: int,
-    ours: str,
+    libraries: Libraries,
     command: str,
     watch: Callable[[str], None],
 ) -> dict[str, Any]:
     """Train one preset by several libraries, one after the other on one core, and write a page about them.
 
-    What is done is kept and not repeated. With `ours` Slipstream trains by that preset instead of doing the same work.
+    What is done is kept and not repeated.
     """
-    runs: dict[str, list[Trial]] = {library: [] for library in libraries}
-    for seed in range(seeds):
-        for library in libraries:
-            own = {"preset": ours, "own_preset": True} if ours and library == "slipstream" else {}
-            trial = Trial(folder / library / f"seed-{seed}", library, replace(work, seed=seed, **own))
+    runs: dict[str, list[Trial]] = {library: [] for library in libraries.names}
+    for seed in range(libraries.seeds):
+        for library in libraries.names:
+            given = replace(libraries.work_of(library, work), seed=seed)
+            trial = Trial(folder / library / f"seed-{seed}", library, given)
             runs[library].append(trial)
             if not trial.done:
                 watch(f"{trial.name} begins")

@@ -56,14 +56,21 @@ def agent_of(work: Work, folder: str) -> Any:
     sigma = {"sigma_init": {"name": "const_initializer", "val": work.log_std}}
     network = {
         "name": "actor_critic", "separate": True,
-        "mlp": {"units": list(work.hidden_sizes), "activation": "tanh", "initializer": {"name": "default"}},
+        "mlp": {"units": list(work.hidden_sizes), "activation": work.activation, "initializer": {"name": "default"}},
         "space": {kind: CONTINUOUS | sigma if kind == "continuous" else {}},
     }  # fmt: skip
-    schedule = {"lr_schedule": "adaptive", "schedule_type": "standard"} if work.adaptive_learning_rate else {}
+    schedule: dict[str, Any] = {}
+    if work.adaptive_learning_rate:
+        schedule = {"lr_schedule": "adaptive", "schedule_type": "legacy"}
+    elif work.learning_rate_decay:
+        # Its schedule ends with its training, which the meter ends earlier or with it.
+        epochs = -(-work.learning_rate_decay // (rows * work.rollout_length))
+        schedule = {"lr_schedule": "linear", "schedule_type": "standard", "max_epochs": epochs}
     config: dict[str, Any] = {
-        "name": "compare", "env_name": "slipstream", "env_config": {"task": work.preset, "seed": work.seed},
-        "num_actors": rows, "device": "cpu", "ppo": True, "normalize_input": work.normalize_observations,
-        "normalize_value": True, "normalize_advantage": True, "reward_shaper": {"scale_value": 1.0},
+        "name": "compare", "env_name": "slipstream", "num_actors": rows, "device": "cpu", "ppo": True,
+        "env_config": {"task": work.preset, "seed": work.seed, **work.task},
+        "normalize_input": work.normalize_observations, "normalize_value": work.normalize_returns,
+        "normalize_advantage": True, "reward_shaper": {"scale_value": 1.0},
         "gamma": work.discount, "tau": work.gae_lambda, "learning_rate": work.learning_rate, "lr_schedule": None,
         "kl_threshold": work.target_kl, "e_clip": work.clip, "entropy_coef": work.entropy_coef,
         "critic_coef": 2.0 * work.value_coef, "clip_value": False, "truncate_grads": True,

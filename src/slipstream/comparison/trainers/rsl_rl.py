@@ -19,10 +19,10 @@ from ..work import Work
 def train(work: Work, meter: Meter) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(work.seed)
-    env = SlipstreamVecEnv(work.preset, worlds=work.worlds, seed=work.seed)
+    env = SlipstreamVecEnv(work.preset, worlds=work.worlds, seed=work.seed, **work.task)
     space = env.task.spec.action
     network = {
-        "class_name": "MLPModel", "hidden_dims": list(work.hidden_sizes), "activation": "tanh",
+        "class_name": "MLPModel", "hidden_dims": list(work.hidden_sizes), "activation": work.activation,
         "obs_normalization": work.normalize_observations,
     }  # fmt: skip
     spread = {"init_std": work.init_std} if isinstance(space, Box) else {}

@@ -16,7 +16,7 @@ from ...adapters.vector import Observation
 from ...core.spaces import Box, Discrete
 from ..meter import Meter
 from ..work import Work
-from .networks import likeliest, net
+from .networks import decay_of, likeliest, net
 
 
 def models_of(env: SlipstreamWrapper, work: Work) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def models_of(env: SlipstreamWrapper, work: Work) -> dict[str, Any]:
             Model.__init__(self, **spaces)
             mixin.__init__(self)
             outputs = space.size if isinstance(space, Box) else sum(space.components)
-            self.net = net(inputs, work.hidden_sizes, outputs, 0.01)
+            self.net = net(inputs, work, outputs, 0.01)
             self.spread = torch.nn.Parameter(torch.full((space.size,), work.log_std))
 
         def compute(self, inputs: Any, role: str = "") -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -44,7 +44,7 @@ def models_of(env: SlipstreamWrapper, work: Work) -> dict[str, Any]:
         def __init__(self) -> None:
             Model.__init__(self, **spaces)
             DeterministicMixin.__init__(self)
-            self.net = net(inputs, work.hidden_sizes, 1, 1.0)
+            self.net = net(inputs, work, 1, 1.0)
 
         def compute(self, inputs: Any, role: str = "") -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
             return self.net(inputs["observations"]), {}
@@ -55,7 +55,7 @@ def models_of(env: SlipstreamWrapper, work: Work) -> dict[str, Any]:
 def train(work: Work, meter: Meter) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(work.seed)
-    env = SlipstreamWrapper(work.preset, worlds=work.worlds, seed=work.seed)
+    env = SlipstreamWrapper(work.preset, worlds=work.worlds, seed=work.seed, **work.task)
     space, models = env.task.spec.action, models_of(env, work)
     cfg: dict[str, Any] = {
         "rollouts": work.rollout_length, "learning_epochs": work.epochs, "mini_batches": work.minibatches,
@@ -67,10 +67,20 @@ def train(work: Work, meter: Meter) -> None:
     if work.normalize_observations:
         cfg["observation_preprocessor"] = RunningStandardScaler
         cfg["observation_preprocessor_kwargs"] = {"size": env.observation_space, "device": env.device}
+    if work.normalize_returns:
+        cfg["value_preprocessor"] = RunningStandardScaler
+        cfg["value_preprocessor_kwargs"] = {"size": 1, "device": env.device}
     if work.adaptive_learning_rate:
         cfg |= {
             "learning_rate_scheduler": KLAdaptiveLR,
             "learning_rate_scheduler_kwargs": {"kl_threshold": work.target_kl},
+        }
+    elif work.learning_rate_decay:
+        cfg |= {
+            "learning_rate_scheduler": torch.optim.lr_scheduler.LambdaLR,
+            "learning_rate_scheduler_kwargs": {
+                "lr_lambda": decay_of(work, env.num_envs * work.rollout_length / work.epochs)
+            },
         }
     agent = PPO(
         models=models,

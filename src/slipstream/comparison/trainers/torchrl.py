@@ -15,7 +15,7 @@ from ...adapters.vector import Observation
 from ...core.spaces import Box, Discrete
 from ..meter import Meter
 from ..work import Work
-from .networks import likeliest, net
+from .networks import decay_of, likeliest, net
 
 
 class Scaler(torch.nn.Module):
@@ -82,19 +82,20 @@ def actor_of(space: Any, network: torch.nn.Module, work: Work) -> Any:
 def train(work: Work, meter: Meter) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(work.seed)
-    env = SlipstreamEnv(work.preset, worlds=work.worlds, seed=work.seed)
+    env = SlipstreamEnv(work.preset, worlds=work.worlds, seed=work.seed, **work.task)
     space, inputs = env.task.spec.action, env.observation_spec["observation"].shape[-1]
     outputs = space.size if isinstance(space, Box) else sum(space.components)
     scaler = Scaler(inputs)
-    policy = torch.nn.Sequential(scaler, net(inputs, work.hidden_sizes, outputs, 0.01))
+    policy = torch.nn.Sequential(scaler, net(inputs, work, outputs, 0.01))
     actor = actor_of(space, policy, work)
-    critic = ValueOperator(torch.nn.Sequential(scaler, net(inputs, work.hidden_sizes, 1, 1.0)))
+    critic = ValueOperator(torch.nn.Sequential(scaler, net(inputs, work, 1, 1.0)))
     loss = ClipPPOLoss(
         actor, critic, clip_epsilon=work.clip, entropy_bonus=work.entropy_coef > 0.0,
         entropy_coeff=work.entropy_coef, critic_coeff=work.value_coef, normalize_advantage=True,
     )  # fmt: skip
     advantage = GAE(gamma=work.discount, lmbda=work.gae_lambda, value_network=critic)
     optimizer = torch.optim.Adam(loss.parameters(), work.learning_rate)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, decay_of(work, env.worlds.rows * work.rollout_length))
 
     def act(observed: Observation) -> Any:
         with torch.inference_mode():
@@ -123,5 +124,6 @@ def train(work: Work, meter: Meter) -> None:
                 total.backward()
                 torch.nn.utils.clip_grad_norm_(loss.parameters(), work.max_grad_norm)
                 optimizer.step()
+        schedule.step()
         if work.normalize_observations:
             scaler.update(rows["observation"])
