@@ -140,9 +140,9 @@ class Arm:
         Link(0.087, 0.025, (3e-5, 4e-5, 3e-5)),
     )
     """shoulder, upper arm, forearm, wrist and gripper; the gripper's center is counted from the roll joint"""
-    finger_masses: tuple[float, float] = (0.005, 0.012)
-    """of the fixed finger and the jaw, kg"""
-    inertias: tuple[float, float, float, float, float, float] = (0.040, 0.044, 0.034, 0.029, 0.028, 0.0281)
+    jaw_mass: float = 0.012
+    """kg"""
+    inertias: tuple[float, float, float, float, float, float] = (0.037, 0.036, 0.034, 0.029, 0.028, 0.0281)
     """that each joint turns with the arm over the mat, motor included, kg·m²; the model is a servo for each joint"""
     limits: tuple[tuple[float, float], ...] = (
         (-1.92, 1.92), (-1.75, 1.75), (-0.1, 3.0), (-0.5, 3.2), (-2.7, 2.8), (-0.4, 1.2),
@@ -162,10 +162,9 @@ class Arm:
     def gravity_moments(self) -> tuple[float, float, float]:
         """Largest torque of gravity about lift, elbow and flex from the links that each of them moves alone, N·m."""
         _, upper, fore, wrist, gripper = self.links
-        fingers = sum(self.finger_masses)
-        end = wrist.mass + gripper.mass + fingers
+        end = wrist.mass + gripper.mass + self.jaw_mass
         hand = wrist.mass * wrist.center + gripper.mass * (self.roll + gripper.center)
-        hand += fingers * (self.hand + self.pad_center)
+        hand += self.jaw_mass * (self.hand + self.pad_center)
         return (
             GRAVITY * (upper.mass * upper.center + (fore.mass + end) * self.upper),
             GRAVITY * (fore.mass * fore.center + end * self.fore),

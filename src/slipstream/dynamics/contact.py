@@ -302,10 +302,6 @@ class Side:
 
 BIAS = 5e-5
 """By how much less the cube's faces must overlap than the finger's to be the ones that count, m."""
-INSET = 0.95
-"""Where the points of a patch are between its middle and its edges: at the very edge they would miss the other box."""
-EDGE_WIDTH = 0.002
-"""Distance from the edge of a patch within which the points at an edge of the other box fade in, m."""
 
 
 def box_patch(
@@ -313,8 +309,8 @@ def box_patch(
 ) -> Patch:
     """The patch between a cube and a box: on that face of either which the other overlaps least.
 
-    Its points are the four corners of what both cover of the face, two on the deepest edge of the other, and the one
-    nearest to the other's middle. The depth of each is measured along the normal, exactly.
+    Its points are the corners of the polygon in which that face and the nearest face of the other overlap: the ends of
+    what the face leaves of the other's edges, and its own corners behind the other's face.
     """
     offset = center - box_center
     cube_axes = axes.forward, axes.left, axes.up
@@ -331,9 +327,6 @@ def box_patch(
         cube_sides.append(Side(-u.dot(offset), column, u, half + 0.0 * extent, extent))
     of_box, least_box = face_of(box_sides)
     of_cube, least_cube = face_of(cube_sides)
-    # The second tangent is the one along the finger.
-    turn = jnp.abs(of_cube[1].cosines.x) > jnp.abs(of_cube[2].cosines.x)
-    of_cube = of_cube[0], select(turn, -of_cube[2], of_cube[1]), select(turn, of_cube[1], of_cube[2])
     cubes = least_cube < least_box - BIAS  # the cube's face is the one
     face = select(cubes, of_cube, of_box)
     behind = face[0].offset < 0.0
@@ -362,66 +355,81 @@ def face_of(sides: list[Side]) -> tuple[tuple[Side, Side, Side], Scalar]:
 def patch_on_face(face: tuple[Side, Side, Side], other: Vec3, cubes: Flag) -> Patch:
     """The patch on a face, by the half sizes of the other box; `cubes` is whether the face is the cube's."""
     normal, first, second = face
-    (low1, high1), (low2, high2) = covered(first), covered(second)
-    # The corner of the other box that is deepest in the face.
-    deepest = Vec3(
-        *(jnp.where(c < 0.0, -h, h) for c, h in zip(normal.cosines.parts, other.parts, strict=True))
-    )
-    edge = first.offset - deepest.dot(first.cosines)
-    near_edge = jnp.clip(jnp.minimum(high1 - edge, edge - low1) * (1.0 / EDGE_WIDTH), 0.0, 1.0)
-    edge = jnp.clip(edge, low1, high1)
-    middle1, wide1 = 0.5 * (low1 + high1), 0.5 * INSET * jnp.maximum(high1 - low1, 0.0)
-    middle2, wide2 = 0.5 * (low2 + high2), 0.5 * INSET * jnp.maximum(high2 - low2, 0.0)
-    left, right, below, above = middle1 - wide1, middle1 + wide1, middle2 - wide2, middle2 + wide2
-    nearest = jnp.clip(first.offset, -first.half, first.half), jnp.clip(second.offset, -second.half, second.half)
-    places = (
-        (left, below, 1.0), (left, above, 1.0), (right, below, 1.0), (right, above, 1.0),
-        (edge, below, near_edge), (edge, above, near_edge), (*nearest, 1.0),
-    )  # fmt: skip
-    surface = height_of_box(face, other)
-    overlapping = (high1 > low1) & (high2 > low2)
+    quad = nearest_face(face, other)
     sign = jnp.where(cubes, -1.0, 1.0)
     points = []
-    for place1, place2, weight in places:
-        across1, across2 = place1 - first.offset, place2 - second.offset
-        enter, hit = surface(across1, across2)
+    for place, weight in (*quad.clipped_edges(first.half, second.half), *quad.covered(first.half, second.half)):
         points.append(
             Point(
-                first=sign * jnp.where(cubes, place1, across1),
-                second=jnp.where(cubes, place2, across2),
-                depth=-enter,
-                weight=jnp.where(hit & overlapping, weight, 0.0),
+                first=sign * jnp.where(cubes, place.y, place.y - first.offset),
+                second=jnp.where(cubes, place.z, place.z - second.offset),
+                depth=-place.x,
+                weight=weight,
             )
         )
     frame = Frame(normal.direction * sign, first.direction * sign, second.direction)
     return Patch(frame, jnp.where(cubes, -normal.half, normal.half - normal.offset), tuple(points))
 
 
-def covered(side: Side) -> tuple[Scalar, Scalar]:
-    """From where to where the other box covers the face along a tangent."""
-    low = jnp.maximum(side.offset - side.extent, -side.half)
-    return low, jnp.minimum(side.offset + side.extent, side.half)
+@struct
+class Quad:
+    """A face of a box, by its center and the halves of two edges: height over another face, and place along that."""
+
+    center: Vec3
+    edge: Vec3
+    other_edge: Vec3
+
+    def clipped_edges(self, half1: Scalar, half2: Scalar) -> list[tuple[Vec3, Scalar]]:
+        """Both ends of what a rectangle leaves of each edge, and their weights: 0 if nothing is left."""
+        ends = []
+        for along, across in ((self.edge, self.other_edge), (self.other_edge, self.edge)):
+            inverse1, inverse2 = bounded_inverse(along.y), bounded_inverse(along.z)
+            reach1, reach2 = half1 * jnp.abs(inverse1), half2 * jnp.abs(inverse2)
+            for middle in (self.center - across, self.center + across):
+                at1, at2 = -middle.y * inverse1, -middle.z * inverse2
+                low = jnp.maximum(jnp.maximum(at1 - reach1, at2 - reach2), -1.0)
+                high = jnp.minimum(jnp.minimum(at1 + reach1, at2 + reach2), 1.0)
+                left = jnp.where(low < high, 1.0, 0.0)
+                # A corner of the quad is the end of two edges.
+                ends.append((middle + along * low, jnp.where(low > -1.0, left, 0.5 * left)))
+                ends.append((middle + along * high, jnp.where(high < 1.0, left, 0.5 * left)))
+        return ends
+
+    def covered(self, half1: Scalar, half2: Scalar) -> list[tuple[Vec3, Scalar]]:
+        """Where the quad is over the corners of a rectangle, and weights: 0 if it is not over one."""
+        a, b = self.edge, self.other_edge
+        scale = 1.0 / (a.y * b.z - a.z * b.y)
+        found = []
+        for y in (-half1, half1):
+            for z in (-half2, half2):
+                aside1, aside2 = y - self.center.y, z - self.center.z
+                s, t = (aside1 * b.z - aside2 * b.y) * scale, (aside2 * a.y - aside1 * a.z) * scale
+                over = (jnp.abs(s) < 1.0) & (jnp.abs(t) < 1.0)
+                height = self.center.x + a.x * s + b.x * t
+                found.append((Vec3(height, y, z), jnp.where(over, 1.0, 0.0)))
+        return found
 
 
-def height_of_box(
-    face: tuple[Side, Side, Side], other: Vec3
-) -> Callable[[Scalar, Scalar], tuple[Scalar, Flag]]:
-    """How far above a place of the face the other box begins, and whether it is above or below it at all.
+def bounded_inverse(x: Scalar) -> Scalar:
+    return 1.0 / jnp.where(jnp.abs(x) < 1e-6, 1e-6, x)
 
-    The ray from the place along the normal against the three slabs of the other box, whose center is at zero.
-    """
+
+def nearest_face(face: tuple[Side, Side, Side], other: Vec3) -> Quad:
+    """The face of the other box that looks at this face: the one that is most parallel to it."""
     normal, first, second = face
-    base = [(normal.offset - normal.half) * c for c in normal.cosines.parts]
-    inverse = [1.0 / jnp.where(jnp.abs(c) < 1e-4, 1e-4, c) for c in normal.cosines.parts]
-    reach = [h * jnp.abs(i) for h, i in zip(other.parts, inverse, strict=True)]
+    axes = [
+        Vec3(n, f, s) * h
+        for n, f, s, h in zip(
+            normal.cosines.parts, first.cosines.parts, second.cosines.parts, other.parts, strict=True
+        )
+    ]
+    steep = [jnp.abs(c) for c in normal.cosines.parts]
+    is_first = (steep[0] > steep[1]) & (steep[0] > steep[2])
+    is_third = ~is_first & (steep[2] > steep[1])
 
-    def surface(across1: Scalar, across2: Scalar) -> tuple[Scalar, Flag]:
-        slabs = zip(base, first.cosines.parts, second.cosines.parts, inverse, strict=True)
-        middles = [(b - across1 * c1 - across2 * c2) * i for b, c1, c2, i in slabs]
-        enters = [m - r for m, r in zip(middles, reach, strict=True)]
-        leaves = [m + r for m, r in zip(middles, reach, strict=True)]
-        enter = jnp.maximum(jnp.maximum(enters[0], enters[1]), enters[2])
-        leave = jnp.minimum(jnp.minimum(leaves[0], leaves[1]), leaves[2])
-        return enter, enter < leave
+    def pick(x: Vec3, y: Vec3, z: Vec3) -> Vec3:
+        return select(is_first, x, select(is_third, z, y))
 
-    return surface
+    out, edge, other_edge = pick(*axes), pick(axes[1], axes[2], axes[0]), pick(axes[2], axes[0], axes[1])
+    middle = Vec3(normal.offset - normal.half, first.offset, second.offset)
+    return Quad(middle + out * jnp.where(out.x < 0.0, 1.0, -1.0), edge, other_edge)

@@ -1,0 +1,136 @@
+"""The MuJoCo model of the arm, the cube and the mat, from the same numbers as the fast model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...dynamics.arm import GRAVITY, JOINTS, Arm, Link, Servo
+
+PAD_GEOMS = ("fixed_pad", "jaw_pad")
+"""The pads by the order of their touch sensors."""
+
+
+@dataclass(frozen=True)
+class ContactSettings:
+    """MuJoCo's settings of contacts and solver."""
+
+    solref: tuple[float, float] = (0.004, 1.0)
+    solimp: tuple[float, float, float] = (0.95, 0.99, 0.001)
+    noslip_iterations: int = 3
+    iterations: int = 100
+    ls_iterations: int = 50
+    cone: str = "elliptic"
+    impratio: float = 10.0
+    timestep: float = 0.002
+
+
+REFERENCE = ContactSettings()
+"""What everything is scored by: written down before anything was (docs/decisions/0019)."""
+SOFTER = ContactSettings(solref=(0.01, 1.0), noslip_iterations=0)
+"""As plausible: how far MuJoCo agrees with itself."""
+
+
+@dataclass(frozen=True)
+class WorldNumbers:
+    """What differs between worlds."""
+
+    half: float = 0.015
+    """half of the cube's edge, m"""
+    mass: float = 0.03
+    """of the cube, kg"""
+    pad_friction: float = 1.0
+    mat_friction: float = 0.5
+    servo_gain: float = 1.0
+    """factor on kp and kv of the arm's servos"""
+
+
+def numbers(values: Sequence[float]) -> str:
+    return " ".join(f"{value:.9g}" for value in values)
+
+
+def model_xml(arm: Arm, world: WorldNumbers = WorldNumbers(), settings: ContactSettings = REFERENCE, extra: str = "") -> str:
+    """The model; `extra` is more of the world's body: lights, cameras and what only is to be seen."""
+    friction, pads = (f"{mu:.9g} 0.005 0.0001" for mu in (world.mat_friction, world.pad_friction))
+    return f"""<mujoco model="lift">
+<compiler angle="radian" autolimits="true"/>
+<option timestep="{settings.timestep:g}" gravity="0 0 {-GRAVITY:g}" integrator="implicitfast" cone="{settings.cone}"
+ impratio="{settings.impratio:g}" solver="Newton" iterations="{settings.iterations}"
+ ls_iterations="{settings.ls_iterations}" noslip_iterations="{settings.noslip_iterations}">
+ <flag eulerdamp="disable"/></option>
+<default>
+ <geom solref="{numbers(settings.solref)}" solimp="{numbers(settings.solimp)}" friction="{friction}" condim="4"/>
+ <default class="look"><geom contype="0" conaffinity="0" group="2" mass="0" rgba="0.95 0.8 0.15 1"/></default>
+ <default class="pad"><geom type="box" contype="1" conaffinity="2" friction="{pads}" rgba="0.2 0.2 0.2 1"/></default>
+</default>
+<asset>
+ <texture name="checker" type="2d" builtin="checker" rgb1="0.3 0.45 0.35" rgb2="0.26 0.4 0.31" width="64" height="64"/>
+ <material name="mat" texture="checker" texrepeat="10 10" texuniform="true"/>
+</asset>
+<worldbody>
+ <geom name="mat" type="plane" size="1 1 0.1" contype="2" conaffinity="3" material="mat"/>
+ {arm_xml(arm)}
+ <body name="cube" pos="0.2 0 {world.half:.9g}"><freejoint name="cube"/>
+  <geom name="cube" type="box" size="{numbers([world.half] * 3)}" mass="{world.mass:.9g}" contype="2" conaffinity="1"
+   rgba="0.85 0.15 0.1 1"/></body>
+ {extra}
+</worldbody>
+<actuator>{actuators_xml(arm, world.servo_gain)}</actuator>
+<sensor>{"".join(f'<touch site="{name}"/>' for name in PAD_GEOMS)}</sensor>
+</mujoco>"""
+
+
+def arm_xml(arm: Arm) -> str:
+    """The bodies of the arm."""
+    shoulder, upper, fore, wrist, gripper = arm.links
+    tip, pad = arm.hand - arm.roll, (arm.pad.across, arm.pad.closing, arm.pad.approach)
+
+    def inertial(link: Link, forward: float = 0.0) -> str:
+        return f'<inertial pos="{forward:g} 0 {link.center:g}" mass="{link.mass:g}" diaginertia="{numbers(link.inertia)}"/>'
+
+    def joint(k: int, axis: str, servo: Servo) -> str:
+        return (
+            f'<joint name="{JOINTS[k]}" axis="{axis}" range="{numbers(arm.limits[k])}" '
+            f'damping="{servo.damping:g}" armature="{servo.armature:g}"/>'
+        )
+
+    def pad_geom(name: str, position: Sequence[float]) -> str:
+        place = f'type="box" pos="{numbers(position)}"'
+        return (
+            f'<geom name="{name}" class="pad" {place} size="{numbers(pad)}" mass="{arm.jaw_mass:g}"/>'
+            f'<site name="{name}" {place} size="{numbers([size + 0.002 for size in pad])}" group="4"/>'
+        )
+
+    servo = arm.servo
+    return f"""
+<geom class="look" type="box" size="0.045 0.03 0.03" pos="{arm.base[0] - 0.03:g} 0 0.03"/>
+<body name="shoulder" pos="{arm.base[0]:g} 0 {arm.base[1]:g}">{inertial(shoulder, 0.02)}{joint(0, "0 0 1", servo)}
+ <geom class="look" type="box" size="0.025 0.022 0.03" pos="0.015 0 0.03"/>
+ <body name="upper" pos="{numbers((arm.shoulder[0], 0.0, arm.shoulder[1]))}">{inertial(upper)}{joint(1, "0 1 0", servo)}
+  <geom class="look" type="capsule" size="0.014" fromto="0 0 0 0 0 {arm.upper:g}"/>
+  <body name="fore" pos="0 0 {arm.upper:g}">{inertial(fore)}{joint(2, "0 1 0", servo)}
+   <geom class="look" type="capsule" size="0.013" fromto="0 0 0 0 0 {arm.fore:g}"/>
+   <body name="wrist" pos="0 0 {arm.fore:g}">{inertial(wrist)}{joint(3, "0 1 0", servo)}
+    <geom class="look" type="capsule" size="0.016" fromto="0 0 0 0 0 0.05"/>
+    <body name="gripper" pos="0 0 {arm.roll:g}">{inertial(gripper)}{joint(4, "0 0 1", servo)}
+     <geom class="look" type="box" size="0.014 0.028 0.016" pos="0 0.004 0.02"/>
+     {pad_geom(PAD_GEOMS[0], (0.0, -arm.half_gap - arm.pad.closing, tip + arm.pad_center))}
+     <body name="jaw" pos="{numbers((0.0, arm.pivot[1], tip + arm.pivot[0]))}">{joint(5, "-1 0 0", arm.jaw_servo)}
+      {pad_geom(PAD_GEOMS[1], (0.0, arm.jaw_face + arm.pad.closing, arm.pad_center - arm.pivot[0]))}
+      <geom class="look" type="capsule" size="0.006" fromto="0 0.004 0 0 0.006 0.04"/>
+     </body>
+    </body>
+   </body>
+  </body>
+ </body>
+</body>"""
+
+
+def actuators_xml(arm: Arm, gain: float) -> str:
+    """A position servo for each joint."""
+    rows = []
+    for name, limits in zip(JOINTS, arm.limits, strict=True):
+        servo, factor = (arm.jaw_servo, 1.0) if name == "jaw" else (arm.servo, gain)
+        rows.append(
+            f'<position name="{name}" joint="{name}" kp="{servo.kp * factor:.9g}" kv="{servo.kv * factor:.9g}" '
+            f'forcerange="{-servo.max_torque:g} {servo.max_torque:g}" ctrlrange="{numbers(limits)}"/>'
+        )
+    return "".join(rows)
