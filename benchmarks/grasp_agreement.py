@@ -60,9 +60,9 @@ def draw_scripts(count: int, seed: int) -> Scripts:
     pan = np.arctan2(cube[:, 1], cube[:, 0] - SO101.base[0])
     outward, sideward = np.stack([np.cos(pan), np.sin(pan)], 1), np.stack([-np.sin(pan), np.cos(pan)], 1)
     # The jaw's side is free: the gripper points down, and `closing` is to the left of outward.
-    aside, beyond = draw(-0.008, 0.02), draw(-0.014, 0.014)
+    aside, beyond = draw(-0.004, 0.018), draw(-0.01, 0.01)
     over = cube[:, :2] - sideward * (aside + half - SO101.half_gap)[:, None] + outward * beyond[:, None]
-    low, high = half + draw(0.0, 0.022), draw(0.06, 0.08)
+    low, high = half + draw(0.0, 0.018), draw(0.06, 0.08)
     down, close, lift = (np.round(draw(*span) / 0.02).astype(int) for span in ((0.3, 0.8), (0.3, 0.6), (0.3, 0.8)))
     angle = draw(SO101.jaw_closed, -0.02)
     targets, jaw = np.zeros((count, STEPS, 3)), np.full((count, STEPS), SO101.jaw_open)

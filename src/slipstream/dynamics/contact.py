@@ -5,8 +5,7 @@ step, and rubs with −μ N v / √(v² + ε²), where normal force N and slip u
 all is linear in the velocities that are sought.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -153,9 +152,14 @@ class Material:
 # What a patch does
 
 
-def resistance(patch: Patch, relative: Twist, friction: Scalar, material: Material, dt: float) -> Resistance:
-    """Of a patch whose frame is anyhow, at a twist relative to what the cube touches."""
-    local = point_sums(patch, relative, friction, material, dt)
+def resistance(
+    patch: Patch, relative: Twist, friction: Scalar, most: Scalar, material: Material, dt: float
+) -> Resistance:
+    """Of a patch whose frame is anyhow, at a twist relative to what the cube touches.
+
+    For friction the normal force counts as `most` at most.
+    """
+    local = point_sums(patch, relative, friction, most, material, dt)
     kn, ct, offset = local.normal, local.friction, patch.offset
     frame = patch.frame
     n, first, second = frame.normal, frame.first, frame.second
@@ -179,9 +183,11 @@ def resistance(patch: Patch, relative: Twist, friction: Scalar, material: Materi
     return Resistance(linear, mixed, angular, push)
 
 
-def level_resistance(patch: Patch, motion: Twist, friction: Scalar, material: Material, dt: float) -> Resistance:
+def level_resistance(
+    patch: Patch, motion: Twist, friction: Scalar, most: Scalar, material: Material, dt: float
+) -> Resistance:
     """Of a patch on the mat, whose frame is z, x, y: without turning anything."""
-    local = point_sums(patch, motion, friction, material, dt)
+    local = point_sums(patch, motion, friction, most, material, dt)
     kn, ct, offset = local.normal, local.friction, patch.offset
     reach = ct * offset
     linear = Symmetric(ct, ct, kn, 0.0, 0.0, 0.0)
@@ -222,10 +228,12 @@ class PointSums:
     push_second: Scalar
 
 
-def point_sums(patch: Patch, relative: Twist, friction: Scalar, material: Material, dt: float) -> PointSums:
+def point_sums(
+    patch: Patch, relative: Twist, friction: Scalar, most: Scalar, material: Material, dt: float
+) -> PointSums:
     v, w = patch.frame.resolve(relative.velocity), patch.frame.resolve(relative.spin)
     damping = material.stiffness * dt + material.damping
-    parts = []
+    parts, total = [], 0.0
     for point in patch.points:
         a, b = point.first, point.second
         vn = v.x + w.y * b - w.z * a
@@ -238,7 +246,8 @@ def point_sums(patch: Patch, relative: Twist, friction: Scalar, material: Materi
         normal = jnp.where(touching, force, 0.0)
         kn = jnp.where(touching, point.weight * damping, 0.0)
         push = jnp.where(touching, point.weight * elastic, 0.0)
-        ct = friction * normal * jax.lax.rsqrt(v1 * v1 + v2 * v2 + material.slip * material.slip)
+        total = total + normal
+        ct = normal * jax.lax.rsqrt(v1 * v1 + v2 * v2 + material.slip * material.slip)
         parts.append(
             PointSums(
                 kn, kn * a, kn * b, kn * a * a, kn * b * b, kn * a * b,
@@ -246,7 +255,15 @@ def point_sums(patch: Patch, relative: Twist, friction: Scalar, material: Materi
                 push, push * a, push * b,
             )
         )  # fmt: skip
-    return jax.tree.map(lambda *x: sum(x[1:], x[0]), *parts)
+    sums = jax.tree.map(lambda *x: sum(x[1:], x[0]), *parts)
+    grip = friction * jnp.minimum(1.0, most / jnp.maximum(total, 1e-9))
+    return replace(
+        sums,
+        friction=sums.friction * grip,
+        friction_first=sums.friction_first * grip,
+        friction_second=sums.friction_second * grip,
+        friction_square=sums.friction_square * grip,
+    )
 
 
 def outer_sum(a: Vec3, b: Vec3, diagonal: Scalar) -> Symmetric:

@@ -17,6 +17,10 @@ from .arm import GRAVITY, SO101, Arm, Gripper, Joints
 from .contact import Material, Patch, Resistance, Twist, Wrench, box_patch, level_resistance, mat_patch, resistance
 
 
+FORCE_GROWTH = 2.0
+"""By how much a normal force may grow within a substep before friction takes note of it."""
+
+
 @struct
 class CubeState:
     """Pose and motion of the cube."""
@@ -28,6 +32,18 @@ class CubeState:
 
 
 @struct
+class NormalForces:
+    """With how much the cube is pushed, N."""
+
+    fixed: Scalar  # by the fixed finger
+    jaw: Scalar
+    mat: Scalar
+
+    def __mul__(self, factor: float) -> "NormalForces":
+        return NormalForces(self.fixed * factor, self.jaw * factor, self.mat * factor)
+
+
+@struct
 class GraspState:
     """An arm and a cube."""
 
@@ -35,8 +51,7 @@ class GraspState:
     rates: Joints
     cube: CubeState
     push: Vec3  # N, of the cube on the gripper
-    fixed_force: Scalar  # N, with which the fixed finger pushes the cube
-    jaw_force: Scalar  # N, with which the jaw does
+    forces: "NormalForces"
 
 
 @struct
@@ -58,9 +73,9 @@ class GraspModel:
     """The fast model of an arm, a cube and a mat."""
 
     arm: Arm = SO101
-    pads: Material = Material(stiffness=20_000.0, damping=100.0, max_depth=1e-3, slip=1e-4)
-    """between fingers and cube; the pads of the reference are as stiff"""
-    mat: Material = Material(stiffness=3_000.0, damping=0.0, max_depth=3e-3, slip=1e-4)
+    pads: Material = Material(stiffness=30_000.0, damping=200.0, max_depth=1e-3, slip=1e-4)
+    """between fingers and cube"""
+    mat: Material = Material(stiffness=10_000.0, damping=0.0, max_depth=3e-3, slip=1e-4)
     """between cube and mat"""
     dt: float = 0.002
     """of a substep, s"""
@@ -75,7 +90,7 @@ class GraspModel:
         rest = Vec3(zero, zero, zero)
         body = CubeState(cube, attitude, rest, rest)
         angles = self.arm.inverse_kinematics(gripper, jaw)
-        return GraspState(angles, Joints(*[zero] * 6), body, rest, zero, zero)
+        return GraspState(angles, Joints(*[zero] * 6), body, rest, NormalForces(zero, zero, zero))
 
     def step(self, state: GraspState, targets: Joints, cube: Cube, gain: Scalar = 1.0) -> GraspState:
         """The state after all substeps; `gain` multiplies those of the arm's servos."""
@@ -136,9 +151,10 @@ class GraspModel:
         stopped, lowest = angles.jaw < self.arm.limits[5][0], self.arm.limits[5][0]
         angles = replace(angles, jaw=jnp.where(stopped, lowest, angles.jaw))
         rates = replace(rates, jaw=jnp.where(stopped, 0.0, rates.jaw))
-        fixed_force = contacts.fixed.frame.normal.dot(motion.fixed)
-        jaw_force = contacts.jaw.frame.normal.dot(motion.moving)
-        return GraspState(angles, rates, after, -(motion.fixed + motion.moving), fixed_force, jaw_force)
+        forces = NormalForces(
+            contacts.fixed.frame.normal.dot(motion.fixed), contacts.jaw.frame.normal.dot(motion.moving), motion.mat
+        )
+        return GraspState(angles, rates, after, -(motion.fixed + motion.moving), forces)
 
 
 @struct
@@ -149,6 +165,7 @@ class Motion:
     jaw: Scalar  # rad/s
     fixed: Vec3  # N, force of the fixed finger on the cube
     moving: Vec3  # N, of the jaw
+    mat: Scalar  # N, upward force of the mat
 
 
 @struct
@@ -177,29 +194,35 @@ class Contacts:
         zero = 0.0 * state.rates.jaw
         rest = Vec3(zero, zero, zero)
 
-        def one_pass(carry: tuple[Motion, Twist], _: None) -> tuple[tuple[Motion, Twist], None]:
-            motion, finger = carry
-            parts = self._resistances(model, motion, finger, cube)
+        Carry = tuple[Motion, Twist, NormalForces]
+
+        def one_pass(carry: Carry, _: None) -> tuple[Carry, None]:
+            motion, finger, most = carry
+            parts = self._resistances(model, motion, finger, most, cube)
             cube_motion, jaw = solve_motion(parts, now, held, self.lever, state.rates.jaw, drive, model, cube)
-            fixed, moving, _ = parts
+            fixed, moving, mat = parts
             fixed_wrench = fixed.push - fixed.times(cube_motion - held)
             jaw_wrench = moving.push - moving.times(cube_motion - held - self.lever * jaw)
-            return (Motion(cube_motion, jaw, fixed_wrench.force, jaw_wrench.force), held), None
+            lift = mat.push.force.z - mat.times(cube_motion).force.z
+            return (Motion(cube_motion, jaw, fixed_wrench.force, jaw_wrench.force, lift), held, any_force), None
 
-        first = Motion(now, state.rates.jaw, rest, rest), was_held
+        # A force is not known before a contact has been solved: what an impact would take to stop within a substep is
+        # far more than it takes to push a light cube away, and friction of it would hold fast what slides.
+        any_force = NormalForces(zero + 1e9, zero + 1e9, zero + 1e9)
+        first = Motion(now, state.rates.jaw, rest, rest, zero), was_held, state.forces * FORCE_GROWTH
         return jax.lax.scan(one_pass, first, length=model.passes)[0][0]
 
     def _resistances(
-        self, model: GraspModel, motion: Motion, finger: Twist, cube: Cube
+        self, model: GraspModel, motion: Motion, finger: Twist, most: NormalForces, cube: Cube
     ) -> tuple[Resistance, Resistance, Resistance]:
         """Of fixed finger, jaw and mat, if cube, fingers and jaw move like that."""
         against_fixed = motion.cube - finger
         against_jaw = against_fixed - self.lever * motion.jaw
         return jax.lax.optimization_barrier(
             (
-                resistance(self.fixed, against_fixed, cube.pad_friction, model.pads, model.dt),
-                resistance(self.jaw, against_jaw, cube.pad_friction, model.pads, model.dt),
-                level_resistance(self.mat, motion.cube, cube.mat_friction, model.mat, model.dt),
+                resistance(self.fixed, against_fixed, cube.pad_friction, most.fixed, model.pads, model.dt),
+                resistance(self.jaw, against_jaw, cube.pad_friction, most.jaw, model.pads, model.dt),
+                level_resistance(self.mat, motion.cube, cube.mat_friction, most.mat, model.mat, model.dt),
             )
         )
 
