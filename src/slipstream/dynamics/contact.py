@@ -153,13 +153,13 @@ class Material:
 
 
 def resistance(
-    patch: Patch, relative: Twist, friction: Scalar, most: Scalar, material: Material, dt: float
+    patch: Patch, relative: Twist, most: Scalar, friction: Scalar, material: Material, dt: float
 ) -> Resistance:
     """Of a patch whose frame is anyhow, at a twist relative to what the cube touches.
 
     For friction the normal force counts as `most` at most.
     """
-    local = point_sums(patch, relative, friction, most, material, dt)
+    local = point_sums(patch, relative, most, friction, material, dt)
     kn, ct, offset = local.normal, local.friction, patch.offset
     frame = patch.frame
     n, first, second = frame.normal, frame.first, frame.second
@@ -184,10 +184,10 @@ def resistance(
 
 
 def level_resistance(
-    patch: Patch, motion: Twist, friction: Scalar, most: Scalar, material: Material, dt: float
+    patch: Patch, motion: Twist, most: Scalar, friction: Scalar, material: Material, dt: float
 ) -> Resistance:
     """Of a patch on the mat, whose frame is z, x, y: without turning anything."""
-    local = point_sums(patch, motion, friction, most, material, dt)
+    local = point_sums(patch, motion, most, friction, material, dt)
     kn, ct, offset = local.normal, local.friction, patch.offset
     reach = ct * offset
     linear = Symmetric(ct, ct, kn, 0.0, 0.0, 0.0)
@@ -229,7 +229,7 @@ class PointSums:
 
 
 def point_sums(
-    patch: Patch, relative: Twist, friction: Scalar, most: Scalar, material: Material, dt: float
+    patch: Patch, relative: Twist, most: Scalar, friction: Scalar, material: Material, dt: float
 ) -> PointSums:
     v, w = patch.frame.resolve(relative.velocity), patch.frame.resolve(relative.spin)
     damping = material.stiffness * dt + material.damping

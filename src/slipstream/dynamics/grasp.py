@@ -7,6 +7,7 @@ A substep is one linear system for the six velocities of the cube and the rate o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from .arm import GRAVITY, SO101, Arm, Gripper, Joints
 from .contact import Material, Patch, Resistance, Twist, Wrench, box_patch, level_resistance, mat_patch, resistance
 
 
+T = TypeVar("T")
 FORCE_GROWTH = 2.0
 """By how much a normal force may grow within a substep before friction takes note of it."""
 
@@ -115,20 +117,23 @@ class GraspModel:
 
     def _contacts(self, state: GraspState, hand: Gripper, cube: Cube) -> "Contacts":
         arm, body = self.arm, state.cube
-        axes, pad = body.attitude.axes, Vec3(*arm.pad.parts)
-        hand_axes = hand.approach, hand.closing, hand.across
+        axes, size = body.attitude.axes, Vec3(*arm.pad.parts)
         center = hand.position + hand.approach * arm.pad_center - hand.closing * (arm.half_gap + arm.pad.closing)
-        fixed = box_patch(body.position, axes, cube.half, center, hand_axes, pad)
-        fixed = jax.lax.optimization_barrier(fixed)
+        fixed = Pad(center, (hand.approach, hand.closing, hand.across))
         sin, cos = sin_cos(state.angles.jaw)
         along, closing = hand.approach * cos + hand.closing * sin, hand.closing * cos - hand.approach * sin
         pivot = hand.position + hand.approach * arm.pivot[0] + hand.closing * arm.pivot[1]
         center = pivot + along * (arm.pad_center - arm.pivot[0]) + closing * (arm.jaw_face + arm.pad.closing)
-        jaw = box_patch(body.position, axes, cube.half, center, (along, closing, hand.across), pad)
-        jaw = jax.lax.optimization_barrier(jaw)
+        jaw = Pad(center, (along, closing, hand.across))
+
+        def touch(pad: Pad) -> Patch:
+            return box_patch(body.position, axes, cube.half, pad.center, pad.axes, size)
+
+        # A loop, so that the most expensive function is compiled once.
+        patches = touch(fixed), touch(jaw)
         mat = mat_patch(body.position.z, axes, cube.half)
         lever = Twist(hand.across.cross(body.position - pivot), hand.across)
-        return jax.lax.optimization_barrier(Contacts(fixed, jaw, mat, lever))
+        return jax.lax.optimization_barrier(Contacts(*patches, mat, lever))
 
     def _jaw_drive(self, state: GraspState, targets: Joints) -> tuple[Scalar, Scalar]:
         """Torque and damping of the jaw's servo in this substep, at its limit or not as it was."""
@@ -169,6 +174,14 @@ class Motion:
 
 
 @struct
+class Pad:
+    """Where the box at the end of a finger is."""
+
+    center: Vec3
+    axes: tuple[Vec3, Vec3, Vec3]
+
+
+@struct
 class Contacts:
     """All patches of the cube."""
 
@@ -193,7 +206,6 @@ class Contacts:
         was_held = Twist(before.velocity_at(body.position), before.spin)
         zero = 0.0 * state.rates.jaw
         rest = Vec3(zero, zero, zero)
-
         Carry = tuple[Motion, Twist, NormalForces]
 
         def one_pass(carry: Carry, _: None) -> tuple[Carry, None]:
@@ -218,13 +230,22 @@ class Contacts:
         """Of fixed finger, jaw and mat, if cube, fingers and jaw move like that."""
         against_fixed = motion.cube - finger
         against_jaw = against_fixed - self.lever * motion.jaw
-        return jax.lax.optimization_barrier(
-            (
-                resistance(self.fixed, against_fixed, cube.pad_friction, most.fixed, model.pads, model.dt),
-                resistance(self.jaw, against_jaw, cube.pad_friction, most.jaw, model.pads, model.dt),
-                level_resistance(self.mat, motion.cube, cube.mat_friction, most.mat, model.mat, model.dt),
-            )
-        )
+
+        def resist(patch: Patch, relative: Twist, most: Scalar) -> Resistance:
+            return resistance(patch, relative, most, cube.pad_friction, model.pads, model.dt)
+
+        fixed, jaw = resist(self.fixed, against_fixed, most.fixed), resist(self.jaw, against_jaw, most.jaw)
+        mat = level_resistance(self.mat, motion.cube, most.mat, cube.mat_friction, model.mat, model.dt)
+        return jax.lax.optimization_barrier((fixed, jaw, mat))
+
+
+def stack(first: T, second: T) -> T:
+    """Two trees as one whose leaves have a leading axis."""
+    return jax.tree.map(lambda a, b: jnp.stack([jnp.asarray(a), jnp.asarray(b)]), first, second)
+
+
+def unstack(tree: T) -> tuple[T, T]:
+    return jax.tree.map(lambda x: x[0], tree), jax.tree.map(lambda x: x[1], tree)
 
 
 def solve_motion(
