@@ -1,9 +1,11 @@
 """The MuJoCo model of the arm, the cube and the mat, from the same numbers as the fast model."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...dynamics.arm import GRAVITY, JOINTS, Arm, Link, Servo
+from .looks import CAMERAS, MATERIALS, TILE, CameraPose, arm_parts
 
 PAD_GEOMS = ("fixed_pad", "jaw_pad")
 """The pads by the order of their touch sensors."""
@@ -58,24 +60,39 @@ def model_xml(arm: Arm, world: WorldNumbers = WorldNumbers(), settings: ContactS
  <flag eulerdamp="disable"/></option>
 <default>
  <geom solref="{numbers(settings.solref)}" solimp="{numbers(settings.solimp)}" friction="{friction}" condim="4"/>
- <default class="look"><geom contype="0" conaffinity="0" group="2" mass="0" rgba="0.95 0.8 0.15 1"/></default>
- <default class="pad"><geom type="box" contype="1" conaffinity="2" friction="{pads}" rgba="0.2 0.2 0.2 1"/></default>
+ <default class="look"><geom contype="0" conaffinity="0" group="2" mass="0"/></default>
+ <default class="pad"><geom type="box" contype="1" conaffinity="2" friction="{pads}" rgba="{rgba("pads")}"/></default>
 </default>
+<visual><headlight ambient="0.35 0.35 0.35" diffuse="0 0 0" specular="0 0 0"/></visual>
 <asset>
- <texture name="checker" type="2d" builtin="checker" rgb1="0.3 0.45 0.35" rgb2="0.26 0.4 0.31" width="64" height="64"/>
- <material name="mat" texture="checker" texrepeat="10 10" texuniform="true"/>
+ <texture name="checker" type="2d" builtin="checker" rgb1="{numbers(MATERIALS["mat"].parts)}" rgb2="{numbers(MATERIALS["other tiles"].parts)}" width="64" height="64"/>
+ <material name="mat" texture="checker" texrepeat="{0.5 / TILE:g} {0.5 / TILE:g}" texuniform="true"/>
 </asset>
 <worldbody>
+ <light pos="0.6 0.4 1.3" dir="-0.4 -0.3 -0.87" directional="true" diffuse="0.65 0.65 0.65"/>
  <geom name="mat" type="plane" size="1 1 0.1" contype="2" conaffinity="3" material="mat"/>
  {arm_xml(arm)}
  <body name="cube" pos="0.2 0 {world.half:.9g}"><freejoint name="cube"/>
   <geom name="cube" type="box" size="{numbers([world.half] * 3)}" mass="{world.mass:.9g}" contype="2" conaffinity="1"
-   rgba="0.85 0.15 0.1 1"/></body>
+   rgba="{rgba("cube")}"/></body>
+ {camera_xml("scene", CAMERAS["scene"])}
  {extra}
 </worldbody>
 <actuator>{actuators_xml(arm, world.servo_gain)}</actuator>
 <sensor>{"".join(f'<touch site="{name}"/>' for name in PAD_GEOMS)}</sensor>
 </mujoco>"""
+
+
+def rgba(material: str) -> str:
+    return numbers((*MATERIALS[material].parts, 1.0))
+
+
+def camera_xml(name: str, pose: CameraPose) -> str:
+    """A camera that looks along its −z axis with y up in the image."""
+    (ax, ay, az), (ux, uy, uz) = pose.ahead, pose.up
+    right = ay * uz - az * uy, az * ux - ax * uz, ax * uy - ay * ux
+    axes = numbers((*right, *pose.up))
+    return f'<camera name="{name}" pos="{numbers(pose.position)}" xyaxes="{axes}" fovy="{math.degrees(pose.field_of_view):g}"/>'
 
 
 def arm_xml(arm: Arm) -> str:
@@ -99,23 +116,27 @@ def arm_xml(arm: Arm) -> str:
             f'<site name="{name}" {place} size="{numbers([size + 0.002 for size in pad])}" group="4"/>'
         )
 
+    def look(frame: str) -> str:
+        """What is to be seen in a frame, and the camera that is there."""
+        parts = [
+            f'<geom class="look" type="{part.kind}" pos="{numbers(part.position)}" '
+            f'size="{numbers(part.size if part.kind == "box" else part.size[::2])}" rgba="{rgba(part.material)}"/>'
+            for part in arm_parts(arm)
+            if part.frame == frame
+        ]
+        return "".join(parts) + "".join(camera_xml(name, c) for name, c in CAMERAS.items() if c.frame == frame)
+
     servo = arm.servo
     return f"""
-<geom class="look" type="box" size="0.045 0.03 0.03" pos="{arm.base[0] - 0.03:g} 0 0.03"/>
-<body name="shoulder" pos="{arm.base[0]:g} 0 {arm.base[1]:g}">{inertial(shoulder, 0.02)}{joint(0, "0 0 1", servo)}
- <geom class="look" type="box" size="0.025 0.022 0.03" pos="0.015 0 0.03"/>
- <body name="upper" pos="{numbers((arm.shoulder[0], 0.0, arm.shoulder[1]))}">{inertial(upper)}{joint(1, "0 1 0", servo)}
-  <geom class="look" type="capsule" size="0.014" fromto="0 0 0 0 0 {arm.upper:g}"/>
-  <body name="fore" pos="0 0 {arm.upper:g}">{inertial(fore)}{joint(2, "0 1 0", servo)}
-   <geom class="look" type="capsule" size="0.013" fromto="0 0 0 0 0 {arm.fore:g}"/>
-   <body name="wrist" pos="0 0 {arm.fore:g}">{inertial(wrist)}{joint(3, "0 1 0", servo)}
-    <geom class="look" type="capsule" size="0.016" fromto="0 0 0 0 0 0.05"/>
-    <body name="gripper" pos="0 0 {arm.roll:g}">{inertial(gripper)}{joint(4, "0 0 1", servo)}
-     <geom class="look" type="box" size="0.014 0.028 0.016" pos="0 0.004 0.02"/>
+<body name="base" pos="{arm.base[0]:g} 0 0">{look("base")}</body>
+<body name="shoulder" pos="{arm.base[0]:g} 0 {arm.base[1]:g}">{inertial(shoulder, 0.02)}{joint(0, "0 0 1", servo)}{look("shoulder")}
+ <body name="upper" pos="{numbers((arm.shoulder[0], 0.0, arm.shoulder[1]))}">{inertial(upper)}{joint(1, "0 1 0", servo)}{look("upper")}
+  <body name="fore" pos="0 0 {arm.upper:g}">{inertial(fore)}{joint(2, "0 1 0", servo)}{look("fore")}
+   <body name="wrist" pos="0 0 {arm.fore:g}">{inertial(wrist)}{joint(3, "0 1 0", servo)}{look("wrist")}
+    <body name="gripper" pos="0 0 {arm.roll:g}">{inertial(gripper)}{joint(4, "0 0 1", servo)}{look("gripper")}
      {pad_geom(PAD_GEOMS[0], (0.0, -arm.half_gap - arm.pad.closing, tip + arm.pad_center))}
-     <body name="jaw" pos="{numbers((0.0, arm.pivot[1], tip + arm.pivot[0]))}">{joint(5, "-1 0 0", arm.jaw_servo)}
+     <body name="jaw" pos="{numbers((0.0, arm.pivot[1], tip + arm.pivot[0]))}">{joint(5, "-1 0 0", arm.jaw_servo)}{look("jaw")}
       {pad_geom(PAD_GEOMS[1], (0.0, arm.jaw_face + arm.pad.closing, arm.pad_center - arm.pivot[0]))}
-      <geom class="look" type="capsule" size="0.006" fromto="0 0.004 0 0 0.006 0.04"/>
      </body>
     </body>
    </body>

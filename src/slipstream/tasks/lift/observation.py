@@ -2,11 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from jaxtyping import Array, Float
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt8
 
 from ...core.geometry import Scalar
 from ...core.task import PackedImage, stack_features
 from ...dynamics.grasp import GraspState
+from ...sensors.camera import Camera
+from .scene import lift_scene, view
 from .state import LiftState
 
 if TYPE_CHECKING:
@@ -72,5 +76,19 @@ def fourfold_yaw(body: GraspState) -> tuple[Scalar, Scalar]:
 
 
 def image(task: "Lift", state: LiftState) -> PackedImage:
-    """The images of the camera, one above the other: of each view the newest first."""
-    raise NotImplementedError
+    """The images of the camera, one above the other: of each moment, the newest first, each view."""
+    eye = Camera(task.camera.resolution, task.camera.resolution)
+    seen = []
+    for body in (state.body, *state.progress.earlier):
+        scene = lift_scene(task, state, body)
+        seen += [(scene, view(task, state, body, name)) for name in task.camera.views]
+    # All images in one pass of the renderer.
+    frames = jax.vmap(eye.render)(*jax.tree.map(lambda *x: jnp.stack(x), *seen))
+    if task.camera.kind == "rgb":
+        return (frames.packed & 0xFFFFFF).reshape(-1, task.camera.resolution)
+    return inverse_depth(frames.depth).reshape(-1, task.camera.resolution)
+
+
+def inverse_depth(depth: Float[Array, "n h w"]) -> UInt8[Array, "n h w"]:
+    """Depth as a byte: 255 at the lens, half of it at 0.3 m, 0 in the sky."""
+    return (255.0 * 0.3 / (0.3 + jnp.minimum(depth, 1e6))).astype(jnp.uint8)

@@ -10,7 +10,7 @@ from ...core.rng import Rng
 from ...core.task import State
 from ...dynamics.grasp import Cube
 from ...sensors.scene import Color
-from .scene import CAMERAS, CLUTTER, MATERIALS
+from .looks import CAMERAS, CLUTTER, MATERIALS
 from .state import CameraError, LiftProgress, LiftState, LiftWorld, Looks
 
 if TYPE_CHECKING:
