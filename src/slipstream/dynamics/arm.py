@@ -132,14 +132,16 @@ class Arm:
     """of the five joints of the arm"""
     jaw_servo: Servo = Servo(kp=20.0, kv=1.4, max_torque=1.0, damping=0.1)
     """of the jaw"""
-    links: tuple[Link, Link, Link, Link, Link] = (
-        Link(0.100, 0.025, (8e-5, 8e-5, 3e-5)),
-        Link(0.103, 0.090, (1.4e-4, 1.4e-4, 4e-5)),
-        Link(0.104, 0.098, (1.5e-4, 1.5e-4, 3e-5)),
-        Link(0.079, 0.035, (3e-5, 3e-5, 2e-5)),
-        Link(0.087, 0.025, (3e-5, 4e-5, 3e-5)),
-    )
-    """shoulder, upper arm, forearm, wrist and gripper; the gripper's center is counted from the roll joint"""
+    shoulder_link: Link = Link(0.100, 0.025, (8e-5, 8e-5, 3e-5))
+    """between pan and lift"""
+    upper_link: Link = Link(0.103, 0.090, (1.4e-4, 1.4e-4, 4e-5))
+    """between lift and elbow"""
+    fore_link: Link = Link(0.104, 0.098, (1.5e-4, 1.5e-4, 3e-5))
+    """between elbow and flex"""
+    wrist_link: Link = Link(0.079, 0.035, (3e-5, 3e-5, 2e-5))
+    """between flex and roll"""
+    gripper_link: Link = Link(0.087, 0.025, (3e-5, 4e-5, 3e-5))
+    """beyond roll, with the fixed finger"""
     jaw_mass: float = 0.012
     """kg"""
     inertias: tuple[float, float, float, float, float, float] = (0.037, 0.036, 0.034, 0.029, 0.028, 0.0281)
@@ -161,7 +163,7 @@ class Arm:
     @property
     def gravity_moments(self) -> tuple[float, float, float]:
         """Largest torque of gravity about lift, elbow and flex from the links that each of them moves alone, N·m."""
-        _, upper, fore, wrist, gripper = self.links
+        upper, fore, wrist, gripper = self.upper_link, self.fore_link, self.wrist_link, self.gripper_link
         end = wrist.mass + gripper.mass + self.jaw_mass
         hand = wrist.mass * wrist.center + gripper.mass * (self.roll + gripper.center)
         hand += self.jaw_mass * (self.hand + self.pad_center)

@@ -113,7 +113,7 @@ class GraspModel:
         before, hand = arm.gripper(state.angles, state.rates), arm.gripper(state.angles, rates)
         contacts = self._contacts(state, hand, cube)
         motion = contacts.solve(self, state, before, hand, self._jaw_drive(state, targets), cube)
-        return self._moved(state, rates, motion, contacts)
+        return self._moved(state, rates, motion)
 
     def _contacts(self, state: GraspState, hand: Gripper, cube: Cube) -> "Contacts":
         arm, body = self.arm, state.cube
@@ -145,7 +145,7 @@ class GraspModel:
         damping = jnp.where(free, servo.kv + self.dt * servo.kp, 0.0) + servo.damping
         return jnp.where(free, drive, limited), damping
 
-    def _moved(self, state: GraspState, rates: Joints, motion: "Motion", contacts: "Contacts") -> GraspState:
+    def _moved(self, state: GraspState, rates: Joints, motion: "Motion") -> GraspState:
         """The state once all moves like that for a substep."""
         dt, body = self.dt, state.cube
         velocity, spin = motion.cube.velocity, motion.cube.spin
@@ -156,10 +156,7 @@ class GraspModel:
         stopped, lowest = angles.jaw < self.arm.limits[5][0], self.arm.limits[5][0]
         angles = replace(angles, jaw=jnp.where(stopped, lowest, angles.jaw))
         rates = replace(rates, jaw=jnp.where(stopped, 0.0, rates.jaw))
-        forces = NormalForces(
-            contacts.fixed.frame.normal.dot(motion.fixed), contacts.jaw.frame.normal.dot(motion.moving), motion.mat
-        )
-        return GraspState(angles, rates, after, -(motion.fixed + motion.moving), forces)
+        return GraspState(angles, rates, after, -motion.push, motion.forces)
 
 
 @struct
@@ -168,9 +165,8 @@ class Motion:
 
     cube: Twist
     jaw: Scalar  # rad/s
-    fixed: Vec3  # N, force of the fixed finger on the cube
-    moving: Vec3  # N, of the jaw
-    mat: Scalar  # N, upward force of the mat
+    push: Vec3  # N, of both fingers on the cube
+    forces: NormalForces
 
 
 @struct
@@ -216,12 +212,15 @@ class Contacts:
             fixed_wrench = fixed.push - fixed.times(cube_motion - held)
             jaw_wrench = moving.push - moving.times(cube_motion - held - self.lever * jaw)
             lift = mat.push.force.z - mat.times(cube_motion).force.z
-            return (Motion(cube_motion, jaw, fixed_wrench.force, jaw_wrench.force, lift), held, any_force), None
+            forces = NormalForces(
+                self.fixed.frame.normal.dot(fixed_wrench.force), self.jaw.frame.normal.dot(jaw_wrench.force), lift
+            )
+            after = Motion(cube_motion, jaw, fixed_wrench.force + jaw_wrench.force, forces)
+            return (after, held, forces * FORCE_GROWTH), None
 
         # A force is not known before a contact has been solved: what an impact would take to stop within a substep is
         # far more than it takes to push a light cube away, and friction of it would hold fast what slides.
-        any_force = NormalForces(zero + 1e9, zero + 1e9, zero + 1e9)
-        first = Motion(now, state.rates.jaw, rest, rest, zero), was_held, state.forces * FORCE_GROWTH
+        first = Motion(now, state.rates.jaw, rest, state.forces), was_held, state.forces * FORCE_GROWTH
         return jax.lax.scan(one_pass, first, length=model.passes)[0][0]
 
     def _resistances(

@@ -97,7 +97,6 @@ def camera_xml(name: str, pose: CameraPose) -> str:
 
 def arm_xml(arm: Arm) -> str:
     """The bodies of the arm."""
-    shoulder, upper, fore, wrist, gripper = arm.links
     tip, pad = arm.hand - arm.roll, (arm.pad.across, arm.pad.closing, arm.pad.approach)
 
     def inertial(link: Link, forward: float = 0.0) -> str:
@@ -129,11 +128,11 @@ def arm_xml(arm: Arm) -> str:
     servo = arm.servo
     return f"""
 <body name="base" pos="{arm.base[0]:g} 0 0">{look("base")}</body>
-<body name="shoulder" pos="{arm.base[0]:g} 0 {arm.base[1]:g}">{inertial(shoulder, 0.02)}{joint(0, "0 0 1", servo)}{look("shoulder")}
- <body name="upper" pos="{numbers((arm.shoulder[0], 0.0, arm.shoulder[1]))}">{inertial(upper)}{joint(1, "0 1 0", servo)}{look("upper")}
-  <body name="fore" pos="0 0 {arm.upper:g}">{inertial(fore)}{joint(2, "0 1 0", servo)}{look("fore")}
-   <body name="wrist" pos="0 0 {arm.fore:g}">{inertial(wrist)}{joint(3, "0 1 0", servo)}{look("wrist")}
-    <body name="gripper" pos="0 0 {arm.roll:g}">{inertial(gripper)}{joint(4, "0 0 1", servo)}{look("gripper")}
+<body name="shoulder" pos="{arm.base[0]:g} 0 {arm.base[1]:g}">{inertial(arm.shoulder_link, 0.02)}{joint(0, "0 0 1", servo)}{look("shoulder")}
+ <body name="upper" pos="{numbers((arm.shoulder[0], 0.0, arm.shoulder[1]))}">{inertial(arm.upper_link)}{joint(1, "0 1 0", servo)}{look("upper")}
+  <body name="fore" pos="0 0 {arm.upper:g}">{inertial(arm.fore_link)}{joint(2, "0 1 0", servo)}{look("fore")}
+   <body name="wrist" pos="0 0 {arm.fore:g}">{inertial(arm.wrist_link)}{joint(3, "0 1 0", servo)}{look("wrist")}
+    <body name="gripper" pos="0 0 {arm.roll:g}">{inertial(arm.gripper_link)}{joint(4, "0 0 1", servo)}{look("gripper")}
      {pad_geom(PAD_GEOMS[0], (0.0, -arm.half_gap - arm.pad.closing, tip + arm.pad_center))}
      <body name="jaw" pos="{numbers((0.0, arm.pivot[1], tip + arm.pivot[0]))}">{joint(5, "-1 0 0", arm.jaw_servo)}{look("jaw")}
       {pad_geom(PAD_GEOMS[1], (0.0, arm.jaw_face + arm.pad.closing, arm.pad_center - arm.pivot[0]))}
