@@ -12,6 +12,7 @@ from slipstream.core.geometry import Quat, Vec3, sin_cos
 from slipstream.dynamics.arm import SO101, Joints
 from slipstream.dynamics.contact import box_patch
 from slipstream.dynamics.grasp import Cube, CubeState, GraspModel, solve_positive
+from slipstream.tasks.lift.mjcf import WorldNumbers, model_xml
 
 MODEL, STEPS, HALF = GraspModel(), 200, 0.015
 AWAY = (0.2, 0.1, 0.12)
@@ -34,6 +35,11 @@ def grasped(t):
     return (0.2, 0.0, 0.018 if t < 0.7 else min(0.018 + 0.2 * (t - 0.7), 0.1))
 
 
+def pushing(height):
+    """The outer side of the fixed finger moves the cube to the right, at that height of its tip."""
+    return lambda t: (0.2, -0.1 * min(max(t - 0.2, 0.0), 0.6), height + 0.012)
+
+
 CORNERS = {
     f"corner {yaw} {dx} {dy}": scenario(yaw=np.radians(yaw), gripper=landing(0.2 + dx, dy))
     for yaw in (0.0, 25.0, 45.0)
@@ -47,6 +53,8 @@ SCENARIOS = {
     "tilted 40": scenario((0.2, 0.0, 0.0), roll=np.radians(40.0), mu=1.0),
     "tilted 50": scenario((0.2, 0.0, 0.0), roll=np.radians(50.0), mu=1.0),
     "drop": scenario((0.2, 0.0, 0.05)),
+    "pushed low": scenario((0.2, -0.045, HALF), gripper=pushing(0.004)),
+    "pushed high": scenario((0.2, -0.045, HALF), gripper=pushing(0.024), mu=1.0),
     **CORNERS,
 }
 
@@ -90,6 +98,31 @@ def played():
     return {name: SimpleNamespace(**{k: v[i] for k, v in found.items()}) for i, name in enumerate(SCENARIOS)}
 
 
+def in_mujoco(name):
+    """The same scenario in MuJoCo C: the cube's place and its axes' z over time."""
+    mujoco = pytest.importorskip("mujoco")
+    row = SCENARIOS[name]
+    numbers = WorldNumbers(half=HALF, mat_friction=row["mu"])
+    model = mujoco.MjModel.from_xml_string(model_xml(SO101, numbers))
+    data = mujoco.MjData(model)
+    sin, cos = np.sin(row["roll"]), np.cos(row["roll"])
+    height = row["cube"][2] or HALF * (sin + cos)
+    turned = [np.cos(row["roll"] / 2), np.sin(row["roll"] / 2), 0.0, 0.0]
+    data.qpos[6:] = [*row["cube"][:2], height, *turned]
+    cube, left, up = [], [], []
+    for place, jaw in zip(row["path"], row["jaw"], strict=True):
+        targets = [float(x) for x in SO101.inverse_kinematics(Vec3(*place), jaw).parts]
+        if not cube:
+            data.qpos[:6] = targets
+        data.ctrl[:] = targets
+        mujoco.mj_step(model, data, 10)
+        cube.append(data.qpos[6:9].copy())
+        axes = data.body("cube").xmat.reshape(3, 3)
+        left.append(axes[2, 1])
+        up.append(axes[2, 2])
+    return SimpleNamespace(cube=np.array(cube), left=np.array(left), up=np.array(up))
+
+
 def test_everything_stays_finite(played):
     assert all(np.isfinite(vars(p)[k]).all() for p in played.values() for k in vars(p))
 
@@ -123,6 +156,33 @@ def test_a_sliding_cube_stops_where_friction_has_taken_its_energy(played):
 def test_a_tilted_cube_falls_to_the_side_its_center_is_on(played):
     assert played["tilted 40"].up[-1] > 0.999
     assert abs(played["tilted 50"].left[-1]) > 0.999
+
+
+@pytest.mark.parametrize("name", ["tilted 40", "tilted 50"])
+def test_a_cube_tips_over_as_in_mujoco(played, name):
+    ours, theirs = played[name], in_mujoco(name)
+    assert np.abs(ours.up[-1] - theirs.up[-1]) < 1e-3
+
+    def fallen(up):
+        """Steps until it lies on a side."""
+        return np.argmax(np.maximum(np.abs(up.up), np.abs(up.left)) > 0.99)
+
+    assert abs(int(fallen(ours)) - int(fallen(theirs))) <= 2
+    np.testing.assert_allclose(ours.cube[-1], theirs.cube[-1], atol=3e-3)
+
+
+def test_a_cube_that_is_pushed_low_slides_as_in_mujoco(played):
+    ours, theirs = played["pushed low"], in_mujoco("pushed low")
+    assert ours.up.min() > 0.99
+    assert theirs.cube[-1, 1] < -0.08
+    np.testing.assert_allclose(ours.cube[-1], theirs.cube[-1], atol=5e-3)
+
+
+def test_a_finger_as_rough_as_the_mat_cannot_tip_a_cube_by_pushing_it_high(played):
+    # The face that would rise rubs on the finger: h < 2 s μ. In MuJoCo it slides, too.
+    ours, theirs = played["pushed high"], in_mujoco("pushed high")
+    assert min(ours.up.min(), theirs.up.min()) > 0.99
+    np.testing.assert_allclose(ours.cube[-1], theirs.cube[-1], atol=5e-3)
 
 
 def test_a_dropped_cube_falls_freely_and_comes_to_rest(played):

@@ -25,8 +25,10 @@ from .state import LiftState
 
 WORKSPACE = Vec3(0.12, -0.14, 0.0145), Vec3(0.30, 0.14, 0.20)
 """Lowest and highest target of the tool center point, m: the fingers stay clear of the mat."""
-STEP = 0.02
+STEP = 0.01
 """Largest change of a target along each axis by one action, m."""
+JAW_STEP = 0.1
+"""Largest change of the jaw's target by one action, rad: as fast as the servo turns without a load."""
 LEASH = 0.03
 """How far a target may be ahead of the tool center point along each axis, m."""
 TURN = 0.15
@@ -141,8 +143,10 @@ class Lift(Task[LiftState]):
     def _targets(self, state: LiftState, parts: list[Array]) -> tuple[Vec3, Joints]:
         """The new target of the tool center point, and of the joints."""
         opening = 0.5 * (parts[-1] + 1.0)
-        jaw = self.arm.jaw_closed + (self.arm.jaw_open - self.arm.jaw_closed) * opening
         progress, body = state.progress, state.body
+        before = progress.recent_targets[0].jaw
+        jaw = self.arm.jaw_closed + (self.arm.jaw_open - self.arm.jaw_closed) * opening
+        jaw = before + jnp.clip(jaw - before, -JAW_STEP, JAW_STEP)
         if self.action == "cartesian":
             at = self.model.gripper(body).position
             target = Vec3(*[
