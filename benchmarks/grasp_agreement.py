@@ -88,7 +88,7 @@ def start_states(model: GraspModel, scripts: Scripts) -> tuple[GraspState, Cube]
 
     numbers = [[w.half, w.mass, w.pad_friction, w.mat_friction] for w in scripts.world]
     cube = Cube(*jnp.asarray(np.array(numbers).T, jnp.float32))
-    return jax.vmap(one)(jnp.float32(scripts.cube), cube.half, jnp.float32(scripts.targets[:, 0])), cube
+    return jax.vmap(one)(jnp.float32(scripts.cube), jnp.asarray(cube.half), jnp.float32(scripts.targets[:, 0])), cube
 
 
 def servo_targets(scripts: Scripts) -> np.ndarray:
@@ -147,7 +147,9 @@ def main() -> None:
     ours, theirs, other = (lifted(trace, scripts) for trace in (fast, reference, softer))
     both = ours & theirs
     error = np.linalg.norm(fast[both, -1] - reference[both, -1], axis=1) * 1e3
-    print(f"{options.scripts} scripts, seed {options.seed}: lifted by MuJoCo {theirs.mean():.1%}, fast {ours.mean():.1%}")
+    print(
+        f"{options.scripts} scripts, seed {options.seed}: lifted by MuJoCo {theirs.mean():.1%}, fast {ours.mean():.1%}"
+    )
     for name, chosen in (
         ("all", scripts.yaw_error >= 0.0),
         ("yaw < 20°", scripts.yaw_error < 20.0),
@@ -155,7 +157,9 @@ def main() -> None:
     ):
         agreed, itself = (ours == theirs)[chosen].mean(), (other == theirs)[chosen].mean()
         print(f"{name:10} {chosen.sum():4} scripts: fast = MuJoCo {agreed:.1%}, MuJoCo softer = MuJoCo {itself:.1%}")
-    print(f"where both lift, the cube's place: median {np.median(error):.2f} mm, 95 % {np.quantile(error, 0.95):.2f} mm")
+    print(
+        f"where both lift, the cube's place: median {np.median(error):.2f} mm, 95 % {np.quantile(error, 0.95):.2f} mm"
+    )
     print(f"thrown: farthest any cube got in one step, fast {_leap(fast):.3f} m, MuJoCo {_leap(reference):.3f} m")
 
 

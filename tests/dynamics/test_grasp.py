@@ -71,10 +71,10 @@ def played():
         # On its lower edge, if nothing else is said.
         sin, cos = sin_cos(row["roll"])
         height = jnp.where(row["cube"][2] > 0.0, row["cube"][2], HALF * (sin + cos))
-        start = MODEL.start(Vec3(*row["path"][0]), row["jaw"][0], Vec3(row["cube"][0], row["cube"][1], height), attitude)
-        body = CubeState(
-            start.cube.position, attitude, Vec3(row["velocity"], zero, zero), Vec3(zero, zero, zero)
+        start = MODEL.start(
+            Vec3(*row["path"][0]), row["jaw"][0], Vec3(row["cube"][0], row["cube"][1], height), attitude
         )
+        body = CubeState(start.cube.position, attitude, Vec3(row["velocity"], zero, zero), Vec3(zero, zero, zero))
         start = replace(start, cube=body)
         cube = Cube(HALF + zero, 0.03 + zero, 1.0 + zero, row["mu"])
 

@@ -105,7 +105,7 @@ def _step_block(task: Task[Any], states: AnyState, rngs: Rng, steps: int, observ
 
 
 def mujoco_ratio(task: Any, ours: float, say: Say, worlds: int = 16, steps: int = 128) -> dict[str, Any]:
-    """MuJoCo C on the task's own model under the same random actions: steps a CPU-second, and how many times ours is."""
+    """MuJoCo C on the task's own model under random actions: steps a CPU-second, and how many times faster we are."""
     try:
         plant = MujocoModelPlant()
     except PlantError as error:

@@ -67,7 +67,7 @@ class Servo:
     def step(
         self, angle: Scalar, rate: Scalar, target: Scalar, gain: Scalar, inertia: float, load: Scalar, dt: float
     ) -> Scalar:
-        """The rate after `dt` under a torque `load` from outside, implicit in the servo; `gain` multiplies kp and kv."""
+        """The rate after `dt` under a torque `load` from outside; `gain` multiplies kp and kv, which are implicit."""
         kp, kv = self.kp * gain, self.kv * gain
         drive, share = kp * (target - angle), dt / inertia
         after = (rate + share * (drive + load)) / (1.0 + share * (kv + self.damping))
@@ -216,15 +216,18 @@ class Arm:
             torques.append(torque)
         return plane.reach * sideward, *reversed(torques)  # pyright: ignore[reportReturnType]
 
-    def step_rates(self, angles: Joints, rates: Joints, targets: Joints, gain: Scalar, force: Vec3, dt: float) -> Joints:
-        """Rates of the arm's joints after `dt` under a force at the tool center point; the jaw's rate is left as it was.
+    def step_rates(
+        self, angles: Joints, rates: Joints, targets: Joints, gain: Scalar, force: Vec3, dt: float
+    ) -> Joints:
+        """Rates of the arm's joints after `dt` under a force at the tool center point; the jaw's rate stays as it was.
 
         Each joint is a servo of its own inertia; what joints do to each other but for gravity is neglected.
         """
         loads = *self.load(angles, force), 0.0
         joints = zip(angles.parts, rates.parts, targets.parts, self.inertias, loads, strict=False)
         moved = [self.servo.step(q, v, u, gain, inertia, load, dt) for q, v, u, inertia, load in joints]
-        return Joints(*moved, rates.jaw)
+        pan, lift, elbow, flex, roll = moved
+        return Joints(pan, lift, elbow, flex, roll, rates.jaw)
 
     def inverse_kinematics(self, target: Vec3, jaw: Scalar) -> Joints:
         """Angles that bring the tool center point to `target` with the gripper pointing down and not rolled.

@@ -1,8 +1,8 @@
 """Contacts between a cube, boxes and a plane: patches of a few points that push and rub, for an implicit solver.
 
-A point at depth d that approaches at −vₙ pushes with f = k d − (k dt + c) vₙ, where vₙ is the velocity at the end of the
-step, and rubs with −μ N v / √(v² + ε²), where normal force N and slip under the root are those of the step before. So
-all is linear in the velocities that are sought.
+A point at depth d that approaches at −vₙ pushes with f = k d − (k dt + c) vₙ, where vₙ is the velocity at the end of
+the step, and rubs with −μ N v / √(v² + ε²), where normal force N and slip under the root are those of the step before.
+So all is linear in the velocities that are sought.
 """
 
 from dataclasses import dataclass, replace
@@ -90,7 +90,7 @@ class Wrench:
 
 @struct
 class Resistance:
-    """What a patch does to the cube that moves by a twist relative to what it touches: `push` minus a matrix times it."""
+    """What a patch does to a cube that moves relative to what it touches: `push` minus a matrix times the twist."""
 
     linear: Symmetric
     mixed: Matrix  # force by spin; transposed, torque by velocity
@@ -256,7 +256,7 @@ def point_sums(
             )
         )  # fmt: skip
     sums = jax.tree.map(lambda *x: sum(x[1:], x[0]), *parts)
-    grip = friction * jnp.minimum(1.0, most / jnp.maximum(total, 1e-9))
+    grip = friction * jnp.clip(most / jnp.maximum(total, 1e-9), 0.0, 1.0)
     return replace(
         sums,
         friction=sums.friction * grip,
@@ -268,9 +268,7 @@ def point_sums(
 
 def outer_sum(a: Vec3, b: Vec3, diagonal: Scalar) -> Symmetric:
     """a bᵀ, which is symmetric, with a number added on the diagonal."""
-    return Symmetric(
-        a.x * b.x + diagonal, a.y * b.y + diagonal, a.z * b.z + diagonal, a.x * b.y, a.x * b.z, a.y * b.z
-    )
+    return Symmetric(a.x * b.x + diagonal, a.y * b.y + diagonal, a.z * b.z + diagonal, a.x * b.y, a.x * b.z, a.y * b.z)
 
 
 def turned_symmetric(frame: tuple[Vec3, Vec3, Vec3], rows: tuple[Vec3, Vec3, Vec3]) -> Symmetric:
@@ -344,9 +342,9 @@ def box_patch(
         cube_sides.append(Side(-u.dot(offset), column, u, half + 0.0 * extent, extent))
     of_box, least_box = face_of(box_sides)
     of_cube, least_cube = face_of(cube_sides)
-    cubes = least_cube < least_box - BIAS  # the cube's face is the one
+    cubes = jnp.asarray(least_cube < least_box - BIAS)  # the cube's face is the one
     face = select(cubes, of_cube, of_box)
-    behind = face[0].offset < 0.0
+    behind = jnp.asarray(face[0].offset < 0.0)
     face = select(behind, -face[0], face[0]), select(behind, -face[1], face[1]), face[2]
     other = Vec3(*(jnp.where(cubes, h, half) for h in box_half.parts))
     return patch_on_face(face, other, cubes)
@@ -359,8 +357,8 @@ def sum_of_sizes(v: Vec3) -> Scalar:
 def face_of(sides: list[Side]) -> tuple[tuple[Side, Side, Side], Scalar]:
     """The side of least overlap with the two others as tangents, right-handed, and that overlap."""
     a, b, c = sides
-    is_first = (a.overlap < b.overlap) & (a.overlap < c.overlap)
-    is_third = ~is_first & (c.overlap < b.overlap)
+    is_first = jnp.asarray((a.overlap < b.overlap) & (a.overlap < c.overlap))
+    is_third = jnp.asarray(~is_first & (c.overlap < b.overlap))
 
     def pick(x: Side, y: Side, z: Side) -> Side:
         return select(is_first, x, select(is_third, z, y))
@@ -436,13 +434,11 @@ def nearest_face(face: tuple[Side, Side, Side], other: Vec3) -> Quad:
     normal, first, second = face
     axes = [
         Vec3(n, f, s) * h
-        for n, f, s, h in zip(
-            normal.cosines.parts, first.cosines.parts, second.cosines.parts, other.parts, strict=True
-        )
+        for n, f, s, h in zip(normal.cosines.parts, first.cosines.parts, second.cosines.parts, other.parts, strict=True)
     ]
     steep = [jnp.abs(c) for c in normal.cosines.parts]
-    is_first = (steep[0] > steep[1]) & (steep[0] > steep[2])
-    is_third = ~is_first & (steep[2] > steep[1])
+    is_first = jnp.asarray((steep[0] > steep[1]) & (steep[0] > steep[2]))
+    is_third = jnp.asarray(~is_first & (steep[2] > steep[1]))
 
     def pick(x: Vec3, y: Vec3, z: Vec3) -> Vec3:
         return select(is_first, x, select(is_third, z, y))

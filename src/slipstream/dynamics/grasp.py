@@ -7,6 +7,7 @@ A substep is one linear system for the six velocities of the cube and the rate o
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TypeVar
 
 import jax
@@ -16,7 +17,6 @@ from ..core.geometry import Quat, Scalar, Vec3, sin_cos
 from ..core.struct import struct
 from .arm import GRAVITY, SO101, Arm, Gripper, Joints
 from .contact import Material, Patch, Resistance, Twist, Wrench, box_patch, level_resistance, mat_patch, resistance
-
 
 T = TypeVar("T")
 FORCE_GROWTH = 2.0
@@ -169,6 +169,10 @@ class Motion:
     forces: NormalForces
 
 
+PassCarry = tuple[Motion, Twist, NormalForces]
+"""From pass to pass: the motion, that of the fingers it is compared with, and the forces that friction may count."""
+
+
 @struct
 class Pad:
     """Where the box at the end of a finger is."""
@@ -202,9 +206,8 @@ class Contacts:
         was_held = Twist(before.velocity_at(body.position), before.spin)
         zero = 0.0 * state.rates.jaw
         rest = Vec3(zero, zero, zero)
-        Carry = tuple[Motion, Twist, NormalForces]
 
-        def one_pass(carry: Carry, _: None) -> tuple[Carry, None]:
+        def one_pass(carry: PassCarry, _: None) -> tuple[PassCarry, None]:
             motion, finger, most = carry
             parts = self._resistances(model, motion, finger, most, cube)
             cube_motion, jaw = solve_motion(parts, now, held, self.lever, state.rates.jaw, drive, model, cube)
@@ -286,7 +289,8 @@ def solve_motion(
 
 
 def add_rows(*matrices: tuple[Vec3, Vec3, Vec3]) -> list[Vec3]:
-    return [sum(rows[1:], rows[0]) for rows in zip(*matrices, strict=True)]
+    """The rows of a sum of matrices."""
+    return [reduce(Vec3.__add__, rows) for rows in zip(*matrices, strict=True)]
 
 
 def solve_positive(rows: Sequence[Sequence[Scalar]], right: Sequence[Scalar]) -> list[Scalar]:

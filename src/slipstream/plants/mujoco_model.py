@@ -23,19 +23,22 @@ class MujocoModelPlant:
 
     def __init__(self) -> None:
         self.mujoco = load_mujoco()
-        self._task: AnyTask | None = None
+        self._task: MujocoTask | None = None
         self._threads: Any = None
 
     def adapt(self, task: AnyTask) -> AnyTask:
         return task
 
     def start(self, task: AnyTask, states: AnyState) -> Any:
+        if not isinstance(task, MujocoTask):
+            raise PlantError(f"{task.description} has no MuJoCo model; use --plant fast")
         if task is not self._task:
             self._compile(task)
         self.close()
         worlds = unstack(jax.device_get(states), int(states.step.shape[0]))
-        compiled = {text: self.mujoco.MjModel.from_xml_string(text) for text in map(task.mujoco_xml, worlds)}
-        self.models = [compiled[task.mujoco_xml(world)] for world in worlds]
+        texts = [task.mujoco_xml(world) for world in worlds]
+        compiled = {text: self.mujoco.MjModel.from_xml_string(text) for text in set(texts)}
+        self.models = [compiled[text] for text in texts]
         model = self.models[0]
         self.substeps = round(task.spec.control_dt / model.opt.timestep)
         if abs(self.substeps * model.opt.timestep - task.spec.control_dt) > 1e-9:
@@ -50,7 +53,7 @@ class MujocoModelPlant:
         return states.body
 
     def _compile(self, task: MujocoTask) -> None:
-        self._task = task  # pyright: ignore[reportAttributeAccessIssue]
+        self._task = task
         self._state = jax.jit(jax.vmap(task.mujoco_state))
         self._control = jax.jit(jax.vmap(task.mujoco_control))
         self._body = jax.jit(jax.vmap(task.body_from_mujoco))

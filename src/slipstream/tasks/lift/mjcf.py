@@ -49,7 +49,9 @@ def numbers(values: Sequence[float]) -> str:
     return " ".join(f"{value:.9g}" for value in values)
 
 
-def model_xml(arm: Arm, world: WorldNumbers = WorldNumbers(), settings: ContactSettings = REFERENCE, extra: str = "") -> str:
+def model_xml(
+    arm: Arm, world: WorldNumbers = WorldNumbers(), settings: ContactSettings = REFERENCE, extra: str = ""
+) -> str:
     """The model; `extra` is more of the world's body: lights, cameras and what only is to be seen."""
     friction, pads = (f"{mu:.9g} 0.005 0.0001" for mu in (world.mat_friction, world.pad_friction))
     return f"""<mujoco model="lift">
@@ -65,7 +67,8 @@ def model_xml(arm: Arm, world: WorldNumbers = WorldNumbers(), settings: ContactS
 </default>
 <visual><headlight ambient="0.35 0.35 0.35" diffuse="0 0 0" specular="0 0 0"/></visual>
 <asset>
- <texture name="checker" type="2d" builtin="checker" rgb1="{numbers(MATERIALS["mat"].parts)}" rgb2="{numbers(MATERIALS["other tiles"].parts)}" width="64" height="64"/>
+ <texture name="checker" type="2d" builtin="checker" width="64" height="64"
+  rgb1="{rgb("mat")}" rgb2="{rgb("other tiles")}"/>
  <material name="mat" texture="checker" texrepeat="{0.5 / TILE:g} {0.5 / TILE:g}" texuniform="true"/>
 </asset>
 <worldbody>
@@ -83,16 +86,20 @@ def model_xml(arm: Arm, world: WorldNumbers = WorldNumbers(), settings: ContactS
 </mujoco>"""
 
 
+def rgb(material: str) -> str:
+    return numbers([float(part) for part in MATERIALS[material].parts])
+
+
 def rgba(material: str) -> str:
-    return numbers((*MATERIALS[material].parts, 1.0))
+    return f"{rgb(material)} 1"
 
 
 def camera_xml(name: str, pose: CameraPose) -> str:
     """A camera that looks along its −z axis with y up in the image."""
     (ax, ay, az), (ux, uy, uz) = pose.ahead, pose.up
     right = ay * uz - az * uy, az * ux - ax * uz, ax * uy - ay * ux
-    axes = numbers((*right, *pose.up))
-    return f'<camera name="{name}" pos="{numbers(pose.position)}" xyaxes="{axes}" fovy="{math.degrees(pose.field_of_view):g}"/>'
+    axes, fov = numbers((*right, *pose.up)), math.degrees(pose.field_of_view)
+    return f'<camera name="{name}" pos="{numbers(pose.position)}" xyaxes="{axes}" fovy="{fov:g}"/>'
 
 
 def arm_xml(arm: Arm) -> str:
@@ -100,7 +107,8 @@ def arm_xml(arm: Arm) -> str:
     tip, pad = arm.hand - arm.roll, (arm.pad.across, arm.pad.closing, arm.pad.approach)
 
     def inertial(link: Link, forward: float = 0.0) -> str:
-        return f'<inertial pos="{forward:g} 0 {link.center:g}" mass="{link.mass:g}" diaginertia="{numbers(link.inertia)}"/>'
+        place, inertia = f"{forward:g} 0 {link.center:g}", numbers(link.inertia)
+        return f'<inertial pos="{place}" mass="{link.mass:g}" diaginertia="{inertia}"/>'
 
     def joint(k: int, axis: str, servo: Servo) -> str:
         return (
@@ -125,23 +133,28 @@ def arm_xml(arm: Arm) -> str:
         ]
         return "".join(parts) + "".join(camera_xml(name, c) for name, c in CAMERAS.items() if c.frame == frame)
 
-    servo = arm.servo
-    return f"""
-<body name="base" pos="{arm.base[0]:g} 0 0">{look("base")}</body>
-<body name="shoulder" pos="{arm.base[0]:g} 0 {arm.base[1]:g}">{inertial(arm.shoulder_link, 0.02)}{joint(0, "0 0 1", servo)}{look("shoulder")}
- <body name="upper" pos="{numbers((arm.shoulder[0], 0.0, arm.shoulder[1]))}">{inertial(arm.upper_link)}{joint(1, "0 1 0", servo)}{look("upper")}
-  <body name="fore" pos="0 0 {arm.upper:g}">{inertial(arm.fore_link)}{joint(2, "0 1 0", servo)}{look("fore")}
-   <body name="wrist" pos="0 0 {arm.fore:g}">{inertial(arm.wrist_link)}{joint(3, "0 1 0", servo)}{look("wrist")}
-    <body name="gripper" pos="0 0 {arm.roll:g}">{inertial(arm.gripper_link)}{joint(4, "0 0 1", servo)}{look("gripper")}
-     {pad_geom(PAD_GEOMS[0], (0.0, -arm.half_gap - arm.pad.closing, tip + arm.pad_center))}
-     <body name="jaw" pos="{numbers((0.0, arm.pivot[1], tip + arm.pivot[0]))}">{joint(5, "-1 0 0", arm.jaw_servo)}{look("jaw")}
-      {pad_geom(PAD_GEOMS[1], (0.0, arm.jaw_face + arm.pad.closing, arm.pad_center - arm.pivot[0]))}
-     </body>
-    </body>
-   </body>
-  </body>
- </body>
-</body>"""
+    def body(name: str, position: Sequence[float], *content: str) -> str:
+        return f'<body name="{name}" pos="{numbers(position)}">{look(name)}{"".join(content)}</body>\n'
+
+    servo, (out, up) = arm.servo, arm.shoulder
+    fixed_pad = 0.0, -arm.half_gap - arm.pad.closing, tip + arm.pad_center
+    jaw_pad = 0.0, arm.jaw_face + arm.pad.closing, arm.pad_center - arm.pivot[0]
+    jaw = joint(5, "-1 0 0", arm.jaw_servo), pad_geom(PAD_GEOMS[1], jaw_pad)
+    gripper = inertial(arm.gripper_link), joint(4, "0 0 1", servo), pad_geom(PAD_GEOMS[0], fixed_pad)
+    wrist = inertial(arm.wrist_link), joint(3, "0 1 0", servo)
+    fore = inertial(arm.fore_link), joint(2, "0 1 0", servo)
+    upper = inertial(arm.upper_link), joint(1, "0 1 0", servo)
+    shoulder = inertial(arm.shoulder_link, 0.02), joint(0, "0 0 1", servo)
+    chain = body("jaw", (0.0, arm.pivot[1], tip + arm.pivot[0]), *jaw)
+    for name, position, parts in (
+        ("gripper", (0.0, 0.0, arm.roll), gripper),
+        ("wrist", (0.0, 0.0, arm.fore), wrist),
+        ("fore", (0.0, 0.0, arm.upper), fore),
+        ("upper", (out, 0.0, up), upper),
+        ("shoulder", (arm.base[0], 0.0, arm.base[1]), shoulder),
+    ):
+        chain = body(name, position, *parts, chain)
+    return body("base", (arm.base[0], 0.0, 0.0)) + chain
 
 
 def actuators_xml(arm: Arm, gain: float) -> str:

@@ -23,5 +23,7 @@ PRESETS: dict[str, Experiment[Any, Any]] = {
         learner=replace(ppo, worlds=256, minibatches=16, shuffle_block=1, state_estimation_coef=1.0),
         steps=6_000_000,
     ),
-    "lift-place": Experiment(task=Lift(goal="place", time_limit=6.0, reward=LiftReward(success=80.0)), learner=ppo, steps=40_000_000),
+    "lift-place": Experiment(
+        task=Lift(goal="place", time_limit=6.0, reward=LiftReward(success=80.0)), learner=ppo, steps=40_000_000
+    ),
 }

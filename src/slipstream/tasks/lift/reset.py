@@ -41,9 +41,7 @@ def reset(task: "Lift", rng: Rng) -> LiftState:
     gripper = Vec3(CENTER[0] + place.x, CENTER[1] + place.y, height)
     sin, cos = sin_cos(0.5 * yaw)
     zero, no = 0.0 * x, jnp.bool_(False)
-    body = task.model.start(
-        gripper, task.arm.jaw_open + zero, Vec3(x, y, world.cube.half), Quat(cos, zero, zero, sin)
-    )
+    body = task.model.start(gripper, task.arm.jaw_open + zero, Vec3(x, y, world.cube.half), Quat(cos, zero, zero, sin))
     progress = LiftProgress(
         target=gripper,
         recent_targets=(body.angles,) * (1 + task.randomize.max_action_delay),

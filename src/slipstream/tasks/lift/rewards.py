@@ -63,9 +63,7 @@ def judge(task: "Lift", state: LiftState, body: GraspState) -> LiftState:
     )
 
 
-def step_reward(
-    task: "Lift", state: LiftState, body: GraspState, grasped: Flag, high: Flag, lifted: Flag
-) -> Scalar:
+def step_reward(task: "Lift", state: LiftState, body: GraspState, grasped: Flag, high: Flag, lifted: Flag) -> Scalar:
     """The reward of a step but for success and loss."""
     weights, cube, half = task.reward, body.cube.position, state.world.cube.half
     gripper = task.model.gripper(body).position

@@ -64,7 +64,8 @@ def lift_scene(task: "Lift", state: LiftState, body: GraspState) -> Scene:
     def shape(pose: Pose, position: tuple[float, float, float], size: Vec3, material: str) -> Shapes:
         place = pose[0] + pose[1].rotate(Vec3(*(x + zero for x in position)))
         leaves = place, pose[1], size, colors[material]
-        return Shapes(*jax.tree.map(lambda x: jnp.asarray(x + zero), leaves), jnp.int32(LABELS[material]))
+        place, attitude, size, color = jax.tree.map(lambda x: jnp.asarray(x + zero), leaves)
+        return Shapes(place, attitude, size, color, jnp.int32(LABELS[material]))
 
     tip = arm.hand - arm.roll
     pad = Vec3(arm.pad.across, arm.pad.closing, arm.pad.approach)

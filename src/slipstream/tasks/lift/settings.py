@@ -101,4 +101,8 @@ class LiftRandomization:
             raise ValueError("a relative randomization lies between 0 and 1")
 
 
-NO_RANDOMIZATION = LiftRandomization(*[0.0] * 4, 0, *[0.0] * 7)
+NO_RANDOMIZATION = LiftRandomization(
+    cube_size=0.0, mass=0.0, friction=0.0, servo_gain=0.0, max_action_delay=0, color=0.0, light=0.0,
+    camera_position=0.0, camera_angle=0.0, field_of_view=0.0, pixel_noise=0.0, clutter=0.0,
+)  # fmt: skip
+"""Every world is the nominal one."""

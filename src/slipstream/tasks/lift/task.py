@@ -14,7 +14,7 @@ from ...core.errors import require_choice
 from ...core.geometry import Quat, Scalar, Vec3
 from ...core.rng import Rng
 from ...core.spaces import Box
-from ...core.task import PackedImage, Spec, Task, derive
+from ...core.task import PackedImage, Spec, Task, derive, select
 from ...dynamics.arm import Arm, Joints
 from ...dynamics.grasp import CubeState, GraspModel, GraspState, NormalForces
 from . import observation, reset, rewards
@@ -156,24 +156,17 @@ class Lift(Task[LiftState]):
                 )
             ])  # fmt: skip
             return target, self.arm.inverse_kinematics(target, jaw)
-        moved = [
+        now, limits = progress.recent_targets[0], self.arm.limits
+        pan, lift, elbow, flex, roll = (
             jnp.clip(old + TURN * change, low, high)
-            for old, change, (low, high) in zip(
-                progress.recent_targets[0].parts, parts[:5], self.arm.limits, strict=False
-            )
-        ]
-        wanted = Joints(*moved, jaw)
-        point = self.arm.gripper(wanted, wanted).position
-        # Fingers must not be driven into the mat, nor the arm out of where it works.
-        inside = [
-            (low <= x) & (x <= high)
-            for x, low, high in zip(point.parts, WORKSPACE[0].parts, WORKSPACE[1].parts, strict=True)
-        ]
-        allowed = inside[0] & inside[1] & inside[2]
-        kept = [jnp.where(allowed, new, old) for new, old in zip(moved, progress.recent_targets[0].parts, strict=False)]
-        return Vec3(*(jnp.where(allowed, a, b) for a, b in zip(point.parts, progress.target.parts, strict=True))), (
-            Joints(*kept, jaw)
+            for old, change, (low, high) in zip(now.parts[:5], parts[:5], limits[:5], strict=True)
         )
+        wanted = Joints(pan, lift, elbow, flex, roll, jaw)
+        # Fingers must not be driven into the mat, nor the arm out of where it works.
+        place = self.arm.gripper(wanted, wanted).position
+        allowed = inside(place)
+        kept = select(allowed, wanted, replace(now, jaw=jaw))
+        return select(allowed, place, progress.target), kept
 
     def move(self, state: LiftState, command: Joints) -> GraspState:
         """Where the fast model takes arm and cube in one control period."""
@@ -214,16 +207,14 @@ class Lift(Task[LiftState]):
     def mujoco_control(self, state: LiftState, command: Joints) -> Array:
         return jnp.stack(command.parts)
 
-    def body_from_mujoco(
-        self, state: LiftState, positions: Array, velocities: Array, sensors: Array
-    ) -> GraspState:
-        attitude = Quat(*positions[9:13])
-        cube = CubeState(
-            Vec3(*positions[6:9]), attitude, Vec3(*velocities[6:9]), attitude.rotate(Vec3(*velocities[9:12]))
-        )
+    def body_from_mujoco(self, state: LiftState, positions: Array, velocities: Array, sensors: Array) -> GraspState:
+        x, y, z, *q = positions[6:]
+        velocity, spin = Vec3(*velocities[6:9]), Vec3(*velocities[9:12])
+        attitude = Quat(*q)
+        cube = CubeState(Vec3(x, y, z), attitude, velocity, attitude.rotate(spin))
         forces = NormalForces(sensors[0], sensors[1], 0.0 * sensors[0])
         push = jax.tree.map(jnp.zeros_like, cube.position)
-        return GraspState(Joints(*positions[:6]), Joints(*velocities[:6]), cube, push, forces)
+        return GraspState(joints(positions), joints(velocities), cube, push, forces)
 
     # Reporting
 
@@ -261,3 +252,15 @@ class Lift(Task[LiftState]):
             "lost_rate": float(np.nanmean(metrics["lost"])),
             "duration_mean": float(np.nanmean(duration)) if np.isfinite(duration).any() else float("nan"),
         }
+
+
+def inside(place: Vec3) -> Array:
+    """Whether a target is in the workspace."""
+    low, high = WORKSPACE
+    sides = [(a <= x) & (x <= b) for x, a, b in zip(place.parts, low.parts, high.parts, strict=True)]
+    return jnp.asarray(sides[0] & sides[1] & sides[2])
+
+
+def joints(values: Array) -> Joints:
+    """The first six of an array."""
+    return Joints(*(values[k] for k in range(6)))
