@@ -57,7 +57,7 @@ class LiftReward:
     """in proportion to the height of the grasped cube"""
     high: float = 0.3
     """while the grasped cube is high enough; on the way to a target, for the cube near it"""
-    action_rate: float = -0.01
+    action_rate: float = -0.02
     """times the square of the change of action"""
     success: float = 60.0
     """once, at success"""
