@@ -91,11 +91,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Pad:
-    """The box at the end of a finger that touches things; half sizes, m."""
+    """The box at the end of a finger that touches things."""
 
     approach: float = 0.026
+    """half of its length along the finger, m"""
     closing: float = 0.003
+    """half of its thickness, m"""
     across: float = 0.007
+    """half of its width, m"""
 
     @property
     def parts(self) -> tuple[float, float, float]:

@@ -75,6 +75,7 @@ class GraspModel:
     """The fast model of an arm, a cube and a mat."""
 
     arm: Arm = SO101
+    """geometry, masses and servos"""
     pads: Material = Material(stiffness=30_000.0, damping=200.0, max_depth=1e-3, slip=1e-4)
     """between fingers and cube"""
     mat: Material = Material(stiffness=10_000.0, damping=0.0, max_depth=3e-3, slip=1e-4)

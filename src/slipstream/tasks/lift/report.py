@@ -1,4 +1,4 @@
-"""Film and page of the lift: what the cameras see, the action, the gripper, the forces, and how long the goal is met."""
+"""Film and page of the lift: what the cameras see, action, gripper and forces, and how long the goal is met."""
 
 from collections.abc import Sequence
 from dataclasses import replace

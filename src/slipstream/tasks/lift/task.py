@@ -52,7 +52,7 @@ class Lift(Task[LiftState]):
     """what an action changes: the gripper's target position along x, y and z, or the targets of five joints; the last
     component opens and closes the jaw"""
     camera: LiftCamera = LiftCamera()
-    """with a camera the policy observes nothing of the cube but pictures"""
+    """with a camera the policy observes nothing of the cube but images"""
     model: GraspModel = GraspModel()
     """physics of arm, cube and mat"""
     control_rate: int = 50
