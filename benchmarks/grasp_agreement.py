@@ -87,7 +87,8 @@ def start_states(model: GraspModel, scripts: Scripts) -> tuple[GraspState, Cube]
         )  # fmt: skip
 
     numbers = [[w.half, w.mass, w.pad_friction, w.mat_friction] for w in scripts.world]
-    cube = Cube(*jnp.asarray(np.array(numbers).T, jnp.float32))
+    half, mass, pads, mat = jnp.asarray(np.array(numbers).T, jnp.float32)
+    cube = Cube(half, mass, pads, mat, jnp.ones_like(half))
     return jax.vmap(one)(jnp.float32(scripts.cube), jnp.asarray(cube.half), jnp.float32(scripts.targets[:, 0])), cube
 
 

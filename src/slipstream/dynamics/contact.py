@@ -148,6 +148,10 @@ class Material:
     slip: float
     """slip below which friction is viscous, m/s"""
 
+    def scaled(self, factor: Scalar) -> "Material":
+        """The material so many times as stiff and as damped; the factor may be traced."""
+        return replace(self, stiffness=self.stiffness * factor, damping=self.damping * factor)  # pyright: ignore[reportArgumentType]
+
 
 # What a patch does
 

@@ -64,6 +64,7 @@ class Cube:
     mass: Scalar  # kg
     pad_friction: Scalar
     mat_friction: Scalar
+    pad_stiffness: Scalar = 1.0  # factor on stiffness and damping of the pads
 
     @property
     def inertia(self) -> Scalar:
@@ -234,8 +235,10 @@ class Contacts:
         against_fixed = motion.cube - finger
         against_jaw = against_fixed - self.lever * motion.jaw
 
+        pads = model.pads.scaled(cube.pad_stiffness)
+
         def resist(patch: Patch, relative: Twist, most: Scalar) -> Resistance:
-            return resistance(patch, relative, most, cube.pad_friction, model.pads, model.dt)
+            return resistance(patch, relative, most, cube.pad_friction, pads, model.dt)
 
         fixed, jaw = resist(self.fixed, against_fixed, most.fixed), resist(self.jaw, against_jaw, most.jaw)
         mat = level_resistance(self.mat, motion.cube, most.mat, cube.mat_friction, model.mat, model.dt)

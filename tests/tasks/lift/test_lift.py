@@ -227,13 +227,18 @@ def host(state):
     return jax.device_get(state)
 
 
-def test_mujoco_has_the_frames_of_the_arm_where_we_draw_them():
-    mujoco = pytest.importorskip("mujoco")
-    state = host(start(PLAIN, 3))
+def at_rest_in_mujoco(world):
+    """The start of a world, its model, and MuJoCo's data with positions and all that follows from them."""
+    mujoco, state = pytest.importorskip("mujoco"), host(start(PLAIN, world))
     model = mujoco.MjModel.from_xml_string(PLAIN.mujoco_xml(state))
     data = mujoco.MjData(model)
     data.qpos[:] = np.asarray(PLAIN.mujoco_state(state)[0])
     mujoco.mj_forward(model, data)
+    return state, model, data
+
+
+def test_mujoco_has_the_frames_of_the_arm_where_we_draw_them():
+    state, _, data = at_rest_in_mujoco(3)
     for name, (place, q) in frames(PLAIN.arm, state.body.angles).items():
         np.testing.assert_allclose(data.body(name).xpos, [float(x) for x in place.parts], atol=1e-5)
         turn = np.array([float(x) for x in (q.w, q.x, q.y, q.z)])
@@ -253,13 +258,9 @@ def test_a_body_to_mujoco_and_back_is_the_same():
 
 
 def test_effective_inertias_are_those_of_mujoco_over_the_mat():
-    mujoco = pytest.importorskip("mujoco")
-    state = host(start(PLAIN, 0))
-    model = mujoco.MjModel.from_xml_string(PLAIN.mujoco_xml(state))
-    data = mujoco.MjData(model)
-    data.qpos[:] = np.asarray(PLAIN.mujoco_state(state)[0])
-    mujoco.mj_forward(model, data)
+    state, model, data = at_rest_in_mujoco(0)
     full = np.zeros((model.nv, model.nv))
+    mujoco = pytest.importorskip("mujoco")
     mujoco.mj_fullM(model, data, full)
     np.testing.assert_allclose(np.diag(full)[:6], PLAIN.arm.inertias, rtol=0.12)
     loads = PLAIN.arm.load(state.body.angles, Vec3(0.0, 0.0, 0.0))

@@ -17,7 +17,7 @@ ppo = Ppo(worlds=1024, rollout_length=32, hidden_sizes=(64, 64), discount=0.98, 
 vision = Lift(camera=LiftCamera("rgb"))
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
-    "lift": Experiment(task=Lift(), learner=ppo, steps=16_000_000),
+    "lift": Experiment(task=Lift(), learner=ppo, steps=12_000_000),
     "lift-ppo": Experiment(
         task=vision,
         learner=replace(ppo, worlds=256, minibatches=16, shuffle_block=1, state_estimation_coef=1.0),

@@ -70,7 +70,8 @@ def draw_world(task: "Lift", rng: Rng) -> tuple[LiftWorld, Rng]:
     pads, rng = factor(rng, ranges.friction)
     mat, rng = factor(rng, ranges.friction)
     gain, rng = factor(rng, ranges.servo_gain)
-    cube = Cube(HALF * size, MASS * mass, PAD_FRICTION * pads, MAT_FRICTION * mat)
+    stiffness, rng = factor(rng, ranges.pad_stiffness)
+    cube = Cube(HALF * size, MASS * mass, PAD_FRICTION * pads, MAT_FRICTION * mat, stiffness)
     delay = target = looks = None
     if ranges.max_action_delay:
         delay, rng = rng.integer(ranges.max_action_delay + 1)

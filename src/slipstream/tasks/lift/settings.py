@@ -57,7 +57,7 @@ class LiftReward:
     """in proportion to the height of the grasped cube"""
     high: float = 0.3
     """while the grasped cube is high enough; on the way to a target, for the cube near it"""
-    action_rate: float = -0.02
+    action_rate: float = -0.01
     """times the square of the change of action"""
     success: float = 60.0
     """once, at success"""
@@ -75,6 +75,9 @@ class LiftRandomization:
     """largest relative change of the cube's mass"""
     friction: float = 0.2
     """largest relative change of the friction coefficients of pads and mat, each of its own"""
+    pad_stiffness: float = 0.5
+    """largest relative change of the stiffness and damping of the pads in the fast model: at the edge of what holds,
+    contacts that differ a little decide"""
     servo_gain: float = 0.1
     """largest relative change of the servos' gains"""
     max_action_delay: int = 1
@@ -97,12 +100,23 @@ class LiftRandomization:
     def __post_init__(self) -> None:
         if min(getattr(self, field.name) for field in fields(self)) < 0.0:
             raise ValueError("ranges of randomization are not negative")
-        if max(self.cube_size, self.mass, self.friction, self.servo_gain, self.light, self.field_of_view) >= 1.0:
+        if (
+            max(
+                self.cube_size,
+                self.mass,
+                self.friction,
+                self.servo_gain,
+                self.pad_stiffness,
+                self.light,
+                self.field_of_view,
+            )
+            >= 1.0
+        ):
             raise ValueError("a relative randomization lies between 0 and 1")
 
 
 NO_RANDOMIZATION = LiftRandomization(
-    cube_size=0.0, mass=0.0, friction=0.0, servo_gain=0.0, max_action_delay=0, color=0.0, light=0.0,
+    cube_size=0.0, mass=0.0, friction=0.0, pad_stiffness=0.0, servo_gain=0.0, max_action_delay=0, color=0.0, light=0.0,
     camera_position=0.0, camera_angle=0.0, field_of_view=0.0, pixel_noise=0.0, clutter=0.0,
 )  # fmt: skip
 """Every world is the nominal one."""

@@ -25,11 +25,11 @@ from .state import LiftState
 
 WORKSPACE = Vec3(0.12, -0.14, 0.0145), Vec3(0.30, 0.14, 0.20)
 """Lowest and highest target of the tool center point, m: the fingers stay clear of the mat."""
-STEP = 0.0075
+STEP = 0.01
 """Largest change of a target along each axis by one action, m."""
 JAW_STEP = 0.1
 """Largest change of the jaw's target by one action, rad: as fast as the servo turns without a load."""
-LEASH = 0.02
+LEASH = 0.03
 """How far a target may be ahead of the tool center point along each axis, m."""
 TURN = 0.15
 """Largest change of a joint's target by one action, rad."""
