@@ -19,6 +19,7 @@ from slipstream.sensors.noise import SensorNoise
 from slipstream.tasks.field import Field
 from slipstream.tasks.field.settings import Crop, Terrain
 from slipstream.tasks.hover import Hover
+from slipstream.tasks.lift import Lift, LiftCamera
 from slipstream.tasks.marine import Marine
 from slipstream.tasks.racing import RaceReward, Racing, Randomization
 from slipstream.tasks.survey import Survey
@@ -64,6 +65,8 @@ TASKS = {
     "field": Field(),
     "field by one choice, in Ackermann mode": Field(action_space="discrete", steering="ackermann"),
     "rough field by numbers, in all modes": replace(ROUGH_FIELD, action_space="box"),
+    "lift": Lift(),
+    "place by joints, with a camera": Lift(goal="place", action="joints", camera=LiftCamera("rgb", resolution=16)),
     "survey with cameras": Survey(mission="dwell", agents=3, camera=CameraSettings("rgb", resolution=16)),
     "robot of an MJCF file": find_task(f"{QUADRUPED}:Walk")(),
 }

@@ -17,9 +17,11 @@ from jaxtyping import Array
 from ..core import device
 from ..core.geometry import Quat, Vec3
 from ..core.rng import Rng
-from ..core.task import AnyState, LimitTask, Restart, Task
+from ..core.task import AnyState, LimitTask, MujocoTask, Restart, Task
 from ..dynamics.quadrotor import PhysicsRandomization, Quadrotor, QuadrotorState, Rotors
 from ..learn.rollout import RESTART_WINDOW, advance_worlds, block_of, in_blocks, with_restarts
+from ..plants.mujoco_model import MujocoModelPlant
+from ..plants.plant import PlantError
 from .timing import REPEATS, Say, timed
 
 LIMIT = Path(__file__).with_name("limit.cpp")
@@ -48,6 +50,8 @@ def sim(task: Task[Any], name: str, worlds: int, say: Say) -> dict[str, Any]:
         "steps_per_second": round(rate),
         "steps_per_cpu_second": round(cpu_rate),
     }
+    if isinstance(task, MujocoTask):
+        return result | mujoco_ratio(task, cpu_rate, say)
     return result | limit_ratio(task.limit_vehicle, worlds, say) if isinstance(task, LimitTask) else result
 
 
@@ -101,6 +105,31 @@ def _step_block(task: Task[Any], states: AnyState, rngs: Rng, steps: int, observ
     seen = jnp.zeros(jax.eval_shape(look, states).shape if observe else 1)
     (states, (_, seen)), _ = with_restarts(task, tick, states, (rngs, seen), steps)
     return states, seen
+
+
+def mujoco_ratio(task: Any, ours: float, say: Say, worlds: int = 16, steps: int = 128) -> dict[str, Any]:
+    """MuJoCo C on the task's own model under random actions: steps a CPU-second, and how many times faster we are."""
+    try:
+        plant = MujocoModelPlant()
+    except PlantError as error:
+        say(f"{error}: no comparison with MuJoCo")
+        return {"mujoco_per_cpu_second": None, "mujoco_ratio": None}
+    states, rngs = fresh_worlds(task, jnp.arange(worlds))
+
+    def tick(carry: tuple[Any, Rng], _: None) -> tuple[tuple[Any, Rng], Array]:
+        states, rngs = carry
+        action, rngs = jax.vmap(task.spec.action.sample)(rngs)
+        commanded, commands = jax.vmap(task.command)(states, action)
+        control = jax.vmap(task.mujoco_control)(states, commands)
+        return (jax.vmap(task.judge)(commanded, jax.vmap(task.move)(commanded, commands)), rngs), control
+
+    _, controls = jax.jit(lambda carry: jax.lax.scan(tick, carry, None, length=steps))((states, rngs))
+    controls = np.moveaxis(np.asarray(controls), 0, 1)
+    plant.start(task, states)
+    _, cpu = timed(lambda: plant.run(controls), REPEATS)
+    plant.close()
+    rate = worlds * steps / cpu
+    return {"mujoco_per_cpu_second": round(rate), "mujoco_ratio": round(ours / rate, 1)}
 
 
 def limit_ratio(vehicle: Quadrotor, worlds: int, say: Say) -> dict[str, Any]:

@@ -262,3 +262,16 @@ def angle_of(cosine: Scalar) -> Scalar:
     x = jnp.abs(cosine)
     angle = jnp.sqrt(jnp.maximum(1.0 - x, 1e-12)) * (1.5707288 + x * (-0.2121144 + x * (0.0742610 - 0.0187293 * x)))
     return jnp.where(cosine < 0.0, math.pi - angle, angle)
+
+
+def arctan2(y: Scalar, x: Scalar) -> Scalar:
+    """The angle of the vector (x, y) from the x axis, within 2e-6 rad, by a polynomial that vectorises."""
+    steep = jnp.abs(y) > jnp.abs(x)
+    small, large = jnp.where(steep, x, y), jnp.where(steep, y, x)
+    ratio = small / jnp.where(jnp.abs(large) < 1e-12, 1e-12, large)
+    square = ratio * ratio
+    series = 0.19354346 + square * (-0.11643287 + square * (0.05265332 - 0.01172120 * square))
+    angle = ratio * (0.99997726 + square * (-0.33262347 + square * series))
+    quarter = jnp.where(y < 0.0, -0.5 * math.pi, 0.5 * math.pi)
+    half = jnp.where(x < 0.0, 2.0 * quarter, 0.0)
+    return jnp.where(steep, quarter - angle, half + angle)

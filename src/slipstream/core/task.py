@@ -334,6 +334,27 @@ class QuadrotorTask(Protocol):
 
 
 @runtime_checkable
+class MujocoTask(Protocol):
+    """A task that brings a MuJoCo model of its bodies, so that MuJoCo can move them. All of one world."""
+
+    def mujoco_xml(self, state: "AnyState") -> str:
+        """The model of a world whose numbers are on the host. Models of all worlds have the same sizes."""
+        ...
+
+    def mujoco_state(self, state: "AnyState") -> tuple[Array, Array]:
+        """Generalized positions and velocities of the body."""
+        ...
+
+    def mujoco_control(self, state: "AnyState", command: PyTree) -> Array:
+        """What the model's actuators are commanded."""
+        ...
+
+    def body_from_mujoco(self, state: "AnyState", positions: Array, velocities: Array, sensors: Array) -> Any:
+        """The body of the task from generalized positions and velocities and what the model's sensors read."""
+        ...
+
+
+@runtime_checkable
 class FittableTask(Protocol):
     """A task whose fast model can be fitted to a plant or a flight log."""
 

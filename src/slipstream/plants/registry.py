@@ -7,6 +7,7 @@ from ..dynamics.px4_controller import Px4Controller
 from .betaflight import BetaflightPlant
 from .fast import FastPlant
 from .mujoco import PERFECT_SENSORS, MujocoPlant, SensorSuite
+from .mujoco_model import MujocoPlants
 from .plant import Plant
 from .px4 import Px4Plant
 from .settings import PlantSettings
@@ -18,7 +19,7 @@ def make_fast(settings: PlantSettings) -> Plant:
 
 def make_mujoco(settings: PlantSettings) -> Plant:
     sensors = SensorSuite() if settings.state_estimate == "sensors" else PERFECT_SENSORS
-    return MujocoPlant(Px4Controller.of_version(settings.px4_version), sensors)
+    return MujocoPlants(MujocoPlant(Px4Controller.of_version(settings.px4_version), sensors))
 
 
 def make_betaflight(settings: PlantSettings) -> Plant:

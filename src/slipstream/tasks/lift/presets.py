@@ -1,0 +1,29 @@
+"""Presets of the lift."""
+
+from dataclasses import replace
+from typing import Any
+
+from ...experiment.experiment import Experiment
+from ...learn.ppo import Ppo
+from .settings import LiftCamera, LiftReward
+from .task import Lift
+
+ORDER = 4
+TASK = Lift
+
+# The discount is such that the bonus of success is worth more than hovering with the cube for ever.
+ppo = Ppo(worlds=1024, rollout_length=32, hidden_sizes=(64, 64), discount=0.98, learning_rate=1e-3, init_std=0.6)
+
+vision = Lift(camera=LiftCamera("rgb"))
+
+PRESETS: dict[str, Experiment[Any, Any]] = {
+    "lift": Experiment(task=Lift(), learner=ppo, steps=12_000_000),
+    "lift-ppo": Experiment(
+        task=vision,
+        learner=replace(ppo, worlds=256, minibatches=16, shuffle_block=1, state_estimation_coef=1.0),
+        steps=6_000_000,
+    ),
+    "lift-place": Experiment(
+        task=Lift(goal="place", time_limit=6.0, reward=LiftReward(success=80.0)), learner=ppo, steps=40_000_000
+    ),
+}
