@@ -75,7 +75,7 @@ class LiftRandomization:
     """largest relative change of the cube's mass"""
     friction: float = 0.2
     """largest relative change of the friction coefficients of pads and mat, each of its own"""
-    pad_stiffness: float = 0.5
+    pad_stiffness: float = 0.0
     """largest relative change of the stiffness and damping of the pads in the fast model: at the edge of what holds,
     contacts that differ a little decide"""
     servo_gain: float = 0.1
