@@ -57,7 +57,7 @@ recurrent = replace(
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "field": field,
-    "field-hard": Experiment(task=hard, learner=recurrent, steps=16_000_000),
+    "field-hard": Experiment(task=hard, learner=recurrent, steps=24_000_000),
     # The network and settings that the original was trained with, by Stable-Baselines3.
     "field-original": Experiment(
         task=original,
