@@ -45,8 +45,9 @@ class ContinuousOffPolicy(OffPolicy[P]):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("image encoder", self.image_encoder, IMAGE_ENCODERS)
-        if self.noise_correlation_time < 0.0 or self.random_shift < 0:
-            raise ValueError("noise_correlation_time and random_shift must not be negative")
+        for name in ("noise_correlation_time", "random_shift"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative")
 
     def check_images(self, spec: Spec) -> None:
         if self.rollout_length % spec.image_interval:
