@@ -92,7 +92,10 @@ def test_a_training_goes_on_from_another_policy_under_the_px4_controller(place):
         (("train", "racing-ppo", "--init-from", "nowhere", "--run", "x"), "is not a run"),
         (("train", "racing-ppo", "--init-from", "tiny", "--run", "x"), "does not fit"),
         (("train", "racing-vision", "--learner", "distill", "--run", "x"), "by --teacher RUN"),
-        (("train", "racing", "--learner", "distill", "--teacher", "tiny", "--run", "x"), "acts 100 times a second"),
+        (
+            ("train", "racing", "--learner", "distill", "--teacher", "tiny", "--task.control-rate", 25, "--run", "x"),
+            "and this task 25 times",
+        ),
         (("train", "nothing.json"), "cannot be read"),
     ],
 )
