@@ -52,7 +52,7 @@ def profile(experiment: Experiment[Any, Any]) -> dict[str, Any]:
         jax.block_until_ready(metrics)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
-    looks = Looks(chunk.program.as_text())
+    looks = Looks(chunk.program.as_text)
     while looks.left:
         train, metrics, _ = chunk(train)
         looks.take(min(walls))

@@ -2,6 +2,7 @@
 
 import math
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -101,7 +102,13 @@ class Trainer:
     def start(self, seed: int) -> Any:
         """The training state at step 0, for the seeds from `seed` on."""
         seeds = jnp.arange(seed, seed + self.seeds, dtype=jnp.uint32)
-        return self._init(seeds, jnp.arange(self.learner.worlds, dtype=jnp.int32), self.data)
+        return self._start(seeds, jnp.arange(self.learner.worlds, dtype=jnp.int32), self.data)
+
+    @cached_property
+    def _start(self) -> Any:
+        """The compiled program of `start`."""
+        seeds = jax.ShapeDtypeStruct((self.seeds,), jnp.uint32)
+        return self._init.lower(seeds, jax.ShapeDtypeStruct((self.learner.worlds,), jnp.int32), self.data).compile()
 
     def _update(self, train: TrainState, task: Task[Any]) -> tuple[Any, tuple[Metrics, EpisodeStats]]:
         progress = jnp.minimum(train.updates.astype(jnp.float32) / self.updates, 1.0)
@@ -153,9 +160,13 @@ class Trainer:
         return program.lower(self.shape, self.data)
 
     def compile(self) -> "Compiled":
-        """The compiled chunk. Compiling takes most of the time before the first update."""
+        """The compiled chunk, and beside it the start. Compiling takes most of the time before the first update."""
         began = time.perf_counter()
-        program = self.lower().compile()
+        lowered = self.lower()
+        with ThreadPoolExecutor(1) as beside:
+            start = beside.submit(lambda: self._start)
+            program = lowered.compile()
+            start.result()
         return Compiled(program, time.perf_counter() - began, jax.device_put(self.data, self._replicated))
 
 

@@ -9,7 +9,8 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,15 @@ def summed(parts: dict[str, str], events: Iterable[tuple[str, float]]) -> dict[s
 class Looks:
     """A few looks, each in a chunk of its own, at times spread over the chunk."""
 
-    def __init__(self, program: str, count: int = 24) -> None:
-        self.parts, self.left = parts_of(program), count
+    def __init__(self, program: Callable[[], str], count: int = 24) -> None:
+        self.program, self.left = program, count
         self.shortest = math.inf  # seconds of a chunk
         self.total: dict[str, float] = {}
+
+    @cached_property
+    def parts(self) -> dict[str, str]:
+        """The part of every operation; a short training is never looked at, and does not wait for this."""
+        return parts_of(self.program())
 
     def take(self, chunk_seconds: float) -> None:
         """Look once at a chunk that has just been started, after one that took so long."""

@@ -134,7 +134,7 @@ def _train(
         run.save(step, state, seconds=before, selection_metric=None, devices=trainer.mesh.size)
     first = first_step = saved = saved_step = None
     pause, chunk_seconds = save_seconds, 0.0
-    looks = Looks(chunk.program.as_text())
+    looks = Looks(chunk.program.as_text)
     utilization = Utilization()
     spent, selection = time.process_time(), SelectionMetric(experiment.task, step / total)
     look = TrainingStatus(step, total, before, 0.0, {})
