@@ -45,10 +45,14 @@ def test_thrust_is_identified_through_the_model():
     assert identify_thrust.main() == pytest.approx(0.93, abs=0.005)
 
 
-def test_training_to_report_takes_a_few_lines_of_python(tmp_path):
+def test_training_to_report_takes_a_few_lines_of_python(tmp_path, capsys):
     importlib.import_module("train_and_evaluate").main(str(tmp_path / "run"), 300_000)
     for name in ("episodes/fast/summary.json", "videos/fast.mp4", "report.html"):
         assert (tmp_path / "run" / name).exists()
+    # The same policy in the reference as a Gymnasium environment.
+    pytest.importorskip("gymnasium")
+    importlib.import_module("fly_through_gymnasium").main(str(tmp_path / "run"), "mujoco", 2)
+    assert capsys.readouterr().out.count("episode") == 2
 
 
 def test_a_scripted_profile_is_filmed(tmp_path):

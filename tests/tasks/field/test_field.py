@@ -389,6 +389,19 @@ def test_the_robot_knows_neither_where_it_is_nor_where_it_looks():
     assert (np.asarray(observe(state))[-40:] == 0.0).all()
 
 
+def test_odometry_is_observed_if_asked_for_and_is_that_of_the_wheels():
+    task = replace(THREE_LANES, odometry=True)
+    state = programs(THREE_LANES)[0](0, 0)
+    driven = replace(state, progress=replace(state.progress, odometry=Vec2(jnp.float32(1.25), jnp.float32(-0.5))))
+    elsewhere = replace(driven, body=replace(driven.body, position=Vec2(jnp.float32(50.0), jnp.float32(0.0))))
+    for one in (driven, elsewhere):
+        more, less = (np.asarray(programs(which)[3](one)) for which in (task, THREE_LANES))
+        at = len(more) - task.lidar.beams - task.memory_cells - 2
+        np.testing.assert_array_equal(more[at : at + 2], [1.25, -0.5])
+        np.testing.assert_array_equal(np.delete(more, [at, at + 1]), less)
+    assert len(more) == task.spec.observation == THREE_LANES.spec.observation + 2
+
+
 def test_observed_ranges_are_nearness_to_the_plants_that_there_are():
     task = Field().for_evaluation()
     made = states(task, 16)

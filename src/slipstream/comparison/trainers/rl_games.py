@@ -16,8 +16,11 @@ from ..meter import Meter
 from ..work import Work
 
 CONTINUOUS = {
-    "mu_activation": "None", "sigma_activation": "None", "mu_init": {"name": "default"}, "fixed_sigma": True,
+    "mu_activation": "None", "sigma_activation": "None", "mu_init": {"name": "orthogonal_initializer", "gain": 0.01},
+    "fixed_sigma": True,
 }  # fmt: skip
+ORTHOGONAL = {"name": "orthogonal_initializer", "gain": 2.0**0.5}
+"""First weights of hidden layers: as ours, not its default."""
 
 
 def train(work: Work, meter: Meter) -> None:
@@ -56,7 +59,7 @@ def agent_of(work: Work, folder: str) -> Any:
     sigma = {"sigma_init": {"name": "const_initializer", "val": work.log_std}}
     network = {
         "name": "actor_critic", "separate": True,
-        "mlp": {"units": list(work.hidden_sizes), "activation": work.activation, "initializer": {"name": "default"}},
+        "mlp": {"units": list(work.hidden_sizes), "activation": work.activation, "initializer": ORTHOGONAL},
         "space": {kind: CONTINUOUS | sigma if kind == "continuous" else {}},
     }  # fmt: skip
     schedule: dict[str, Any] = {}

@@ -24,7 +24,7 @@ LIDAR_STREAM = 0x11DA
 def size(task: "Field") -> int:
     """Numbers that are observed."""
     modes = 3 if task.steering == "all" else 0
-    return 3 + task.lidar.beams + task.max_rows + 2 + 3 + modes + task.memory_cells
+    return 3 + task.lidar.beams + task.max_rows + 2 + 3 + modes + task.memory_cells + 2 * task.odometry
 
 
 def true_ranges(task: "Field", state: FieldState) -> Float[Array, "beams"]:
@@ -69,6 +69,8 @@ def observe(task: "Field", state: FieldState) -> Float[Array, "features"]:
     ]
     if task.steering == "all":
         own += [jnp.where(controls.mode == mode, 1.0, 0.0) for mode in range(3)]
+    if task.odometry:
+        own += progress.odometry.parts
     nearness = 1.0 - measured_ranges(task, state) / task.lidar.max_range
     return jnp.concatenate([stack_features([*own, *progress.memory]), nearness])
 

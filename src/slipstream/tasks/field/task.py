@@ -45,6 +45,9 @@ class Field(Task[FieldState]):
     """actions as one choice for each component, as one choice, or as real numbers"""
     memory_cells: int = 4
     """numbers that the robot writes and observes, for policies without a memory of their own"""
+    odometry: bool = False
+    """observe how far the wheels have turned since the button was pressed last, forward and to the left: what the script
+    that follows rows goes by"""
     privileged: bool = False
     """observe what otherwise only a critic observes, too; for teachers of robots that do not"""
     crop: Crop = Crop()
