@@ -1,8 +1,8 @@
 """Fly a trained racing policy in PX4 as a Gymnasium environment: three episodes, with a reset of PX4 before each.
 
-    slipstream train racing-randomized
-    export SLIPSTREAM_PX4=…/PX4-Autopilot/build/px4_sitl_default
-    python examples/fly_through_gymnasium.py runs/racing-randomized         # or: … betaflight, mujoco
+slipstream train racing-randomized
+export SLIPSTREAM_PX4=…/PX4-Autopilot/build/px4_sitl_default
+python examples/fly_through_gymnasium.py runs/racing-randomized         # or: … betaflight, mujoco
 """
 
 import sys

@@ -52,7 +52,7 @@ def test_training_to_report_takes_a_few_lines_of_python(tmp_path, capsys):
     # The same policy in the reference as a Gymnasium environment.
     pytest.importorskip("gymnasium")
     importlib.import_module("fly_through_gymnasium").main(str(tmp_path / "run"), "mujoco", 2)
-    assert capsys.readouterr().out.count("episode") == 2
+    assert "episode 1: reset in" in capsys.readouterr().out
 
 
 def test_a_scripted_profile_is_filmed(tmp_path):
