@@ -32,7 +32,10 @@ class Scaler(torch.nn.Module):
         count, mean, variance = float(len(rows)), rows.mean(0), rows.var(0, unbiased=False)
         total, shift = self.count + count, mean - self.mean
         spread = self.variance * self.count + variance * count + shift**2 * self.count * count / total
-        self.mean, self.variance, self.count = self.mean + shift * count / total, spread / total, total
+        # In place: TorchRL's losses hold the tensors that were there when they were made.
+        self.mean += shift * count / total
+        self.variance.copy_(spread / total)
+        self.count = total
 
     def forward(self, rows: Any) -> Any:
         return ((rows - self.mean) / (self.variance + 1e-6).sqrt()).clamp(-10.0, 10.0)

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt8
 
-from ...core.geometry import Scalar
+from ...core.geometry import Scalar, Vec3
 from ...core.task import PackedImage, stack_features
-from ...dynamics.grasp import GraspState
+from ...dynamics.arm import Gripper
 from ...sensors.camera import Camera
 from .scene import lift_scene, view
 from .state import LiftState
@@ -58,7 +58,7 @@ def cube_features(task: "Lift", state: LiftState) -> list[Scalar]:
     body, cube = state.body, state.body.cube
     gripper = task.model.gripper(body)
     offset = cube.position - gripper.position
-    sin, cos = fourfold_yaw(body)
+    sin, cos = fourfold_yaw(cube.attitude.forward, gripper)
     return [
         *(offset * 10.0).parts,
         gripper.closing.dot(offset) * 30.0, gripper.across.dot(offset) * 30.0,
@@ -68,10 +68,10 @@ def cube_features(task: "Lift", state: LiftState) -> list[Scalar]:
     ]  # fmt: skip
 
 
-def fourfold_yaw(body: GraspState) -> tuple[Scalar, Scalar]:
-    """Sine and cosine of four times the cube's yaw: the same for each of its sides."""
-    ahead = body.cube.attitude.forward
-    cos2, sin2 = ahead.x * ahead.x - ahead.y * ahead.y, 2.0 * ahead.x * ahead.y
+def fourfold_yaw(ahead: Vec3, gripper: Gripper) -> tuple[Scalar, Scalar]:
+    """Sine and cosine of four times the angle from the fingers to the cube: the same for each of its sides."""
+    x, y = gripper.across.dot(ahead), gripper.closing.dot(ahead)
+    cos2, sin2 = x * x - y * y, 2.0 * x * y
     return 2.0 * cos2 * sin2, cos2 * cos2 - sin2 * sin2
 
 

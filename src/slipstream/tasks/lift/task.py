@@ -33,6 +33,10 @@ LEASH = 0.03
 """How far a target may be ahead of the tool center point along each axis, m."""
 TURN = 0.15
 """Largest change of a joint's target by one action, rad."""
+LARGEST_ROLL = 1.0
+"""Largest angle of the gripper about the vertical, from where the arm points, rad: cubes look alike by quarter turns."""
+ACTION_SIZES = {"cartesian": 4, "cartesian_yaw": 5, "joints": 6}
+"""Components of each kind of action."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,9 @@ class Lift(Task[LiftState]):
     """where cubes start: under the gripper, some centimeters from there, or anywhere on the mat"""
     curriculum: tuple[float, float] = (0.15, 0.4)
     """fractions of a training until which cubes start near, and from which they start in the whole area"""
-    action: Literal["cartesian", "joints"] = "cartesian"
-    """what an action changes: the gripper's target position along x, y and z, or the targets of five joints; the last
-    component opens and closes the jaw"""
+    action: Literal["cartesian", "cartesian_yaw", "joints"] = "cartesian"
+    """what an action changes: the gripper's target position along x, y and z; that and its angle about the vertical; or
+    the targets of five joints; the last component opens and closes the jaw"""
     camera: LiftCamera = LiftCamera()
     """with a camera the policy observes nothing of the cube but images"""
     model: GraspModel = GraspModel()
@@ -70,7 +74,7 @@ class Lift(Task[LiftState]):
     def __post_init__(self) -> None:
         require_choice("goal", self.goal, ("lift", "place"))
         require_choice("area", self.area, reset.REACH)
-        require_choice("action", self.action, ("cartesian", "joints"))
+        require_choice("action", self.action, ACTION_SIZES)
         steps = 1.0 / (self.control_rate * self.model.dt)
         if abs(steps - self.model.substeps) > 1e-6:
             raise ValueError(
@@ -101,7 +105,7 @@ class Lift(Task[LiftState]):
 
     @cached_property
     def spec(self) -> Spec:
-        space = Box(4 if self.action == "cartesian" else 6)
+        space = Box(ACTION_SIZES[self.action])
         size = ARM_SIZE + space.size + TARGET_SIZE * (self.goal == "place")
         if not self.camera.on:
             return Spec(size + CUBE_SIZE, space, self.control_dt)
@@ -145,10 +149,10 @@ class Lift(Task[LiftState]):
         """The new target of the tool center point, and of the joints."""
         opening = 0.5 * (parts[-1] + 1.0)
         progress, body = state.progress, state.body
-        before = progress.recent_targets[0].jaw
+        now, limits = progress.recent_targets[0], self.arm.limits
         jaw = self.arm.jaw_closed + (self.arm.jaw_open - self.arm.jaw_closed) * opening
-        jaw = before + jnp.clip(jaw - before, -JAW_STEP, JAW_STEP)
-        if self.action == "cartesian":
+        jaw = now.jaw + jnp.clip(jaw - now.jaw, -JAW_STEP, JAW_STEP)
+        if self.action != "joints":
             at = self.model.gripper(body).position
             target = Vec3(*[
                 jnp.clip(jnp.clip(old + STEP * change, here - LEASH, here + LEASH), low, high)
@@ -156,8 +160,10 @@ class Lift(Task[LiftState]):
                     progress.target.parts, parts[:3], at.parts, WORKSPACE[0].parts, WORKSPACE[1].parts, strict=True
                 )
             ])  # fmt: skip
-            return target, self.arm.inverse_kinematics(target, jaw)
-        now, limits = progress.recent_targets[0], self.arm.limits
+            wanted = self.arm.inverse_kinematics(target, jaw)
+            if self.action == "cartesian_yaw":
+                wanted = replace(wanted, roll=jnp.clip(now.roll + TURN * parts[3], -LARGEST_ROLL, LARGEST_ROLL))
+            return target, wanted
         pan, lift, elbow, flex, roll = (
             jnp.clip(old + TURN * change, low, high)
             for old, change, (low, high) in zip(now.parts[:5], parts[:5], limits[:5], strict=True)
