@@ -315,8 +315,10 @@ def foreign_pilot(task: AnyTask, act: Act | HostPolicy) -> Pilot:
     spec = task.spec
     held = spec.image_shape is not None and spec.image_interval > 1
 
-    def encode(policy: None, states: AnyState) -> Any:
-        return jax.vmap(task.image)(states) if isinstance(task, CameraTask) and spec.image_shape else None
+    def encode(policy: None, states: AnyState, images: Array | None) -> Any:
+        if not isinstance(task, CameraTask) or not spec.image_shape:
+            return None
+        return jax.vmap(task.image)(states) if images is None else images
 
     def decide(policy: None, states: AnyState, memory: None, image: Array | None, age: Any) -> tuple[Array, None]:
         observation = jax.vmap(task.observe)(states)

@@ -355,6 +355,25 @@ class MujocoTask(Protocol):
 
 
 @runtime_checkable
+class MujocoCameraTask(MujocoTask, Protocol):
+    """A task whose policy can also see by MuJoCo's own renderer. All of one world."""
+
+    @property
+    def mujoco_cameras(self) -> tuple[str, ...]:
+        """Names of the model's cameras, in the order of their images."""
+        ...
+
+    @property
+    def frame_stack(self) -> int:
+        """Moments that are seen together."""
+        ...
+
+    def mujoco_looks_xml(self, state: "AnyState", size: int) -> str:
+        """The same model as it is drawn: with textures, lights and shadows of a world whose numbers are on the host."""
+        ...
+
+
+@runtime_checkable
 class FittableTask(Protocol):
     """A task whose fast model can be fitted to a plant or a flight log."""
 

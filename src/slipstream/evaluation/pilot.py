@@ -29,8 +29,8 @@ class Pilot:
     The policy is an argument, so one compiled program serves all policies of a shape.
     """
 
-    encode: Callable[[Any, Any], Any]
-    """image features by policy and states; None without a camera"""
+    encode: Callable[[Any, Any, Any], Any]
+    """image features by policy, states, and images if a plant has rendered them; None without a camera"""
     act: Callable[[Any, Any, Any, Any, Any], Any]
     """actions and memory by policy, states, memory, image features, and the age of the image"""
     start: Callable[[Any, Any], Any] = no_memory
@@ -53,10 +53,10 @@ def trained_pilot(task: AnyTask, policy: Policy) -> Pilot:
     """A policy, without exploring."""
     spec = task.spec
 
-    def encode(policy: Policy, states: AnyState) -> Any:
+    def encode(policy: Policy, states: AnyState, images: Array | None) -> Any:
         if not isinstance(task, CameraTask) or not isinstance(policy, ImagePolicy) or not spec.image_shape:
             return None
-        return policy.encode(jax.vmap(task.image)(states))
+        return policy.encode(jax.vmap(task.image)(states) if images is None else images)
 
     def act(policy: Policy, states: AnyState, memory: Memory, features: Array | None, age: int | Array) -> Any:
         observation = jax.vmap(task.observe)(states)
@@ -79,7 +79,8 @@ def trained_pilot(task: AnyTask, policy: Policy) -> Pilot:
 def scripted_pilot(script: Callable[[Any], Any]) -> Pilot:
     """A script of the task, a function of one world."""
     return Pilot(
-        lambda policy, states: None, lambda policy, states, memory, features, age: (jax.vmap(script)(states), None)
+        encode=lambda policy, states, images: None,
+        act=lambda policy, states, memory, features, age: (jax.vmap(script)(states), None),
     )
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 
 from ..core.rng import Rng
 from ..core.task import AnyState, select, select_agents
-from ..plants.plant import AnyTask, Plant
+from ..plants.plant import AnyTask, Plant, SeeingPlant
 from ..policy.memory import Memory
 from ..policy.policy import ImageFeatures, Policy
 from .episode import Episode
@@ -49,10 +49,10 @@ class EpisodeRunner:
 
     @cached_property
     def begin(self) -> Callable[..., Any]:
-        """From states and the plant's estimate to the first commands."""
+        """From states, the plant's estimate and images of its own to the first commands."""
 
-        def begin(policy: Policy, states: AnyState, estimate: PyTree) -> Any:
-            mind = self.pilot.start(policy, states), self.pilot.encode(policy, states)
+        def begin(policy: Policy, states: AnyState, estimate: PyTree, images: Array | None) -> Any:
+            mind = self.pilot.start(policy, states), self.pilot.encode(policy, states, images)
             commanded, commands, mind, expected = self._decide(policy, states, estimate, mind, 0)
             return commanded, commands, mind, self._record(states) | expected
 
@@ -69,11 +69,12 @@ class EpisodeRunner:
             estimate: PyTree,
             mind: Mind,
             age: int | Array,
+            images: Array | None,
             look: bool,
         ) -> Any:
             states = self._judge(commanded, bodies)
             reward = jnp.where(commanded.ended, 0.0, states.reward)
-            mind = (mind[0], self.pilot.encode(policy, states)) if look else mind
+            mind = (mind[0], self.pilot.encode(policy, states, images)) if look else mind
             commanded, commands, mind, expected = self._decide(policy, states, estimate, mind, age)
             return commanded, commands, mind, self._record(states) | expected, states.ended, reward
 
@@ -117,13 +118,15 @@ class EpisodeRunner:
         failed = np.zeros(states.ended.shape, np.bool_)
         try:
             states = replace(states, body=plant.start(task, states))
-            commanded, commands, mind, row = self.begin(states, plant.estimate())
-            rows, ended = [row], np.zeros(count, np.bool_)
+            ended = np.zeros(count, np.bool_)
+            commanded, commands, mind, row = self.begin(states, plant.estimate(), images_of(plant, ended))
+            rows = [row]
             while not ended.all():
                 plant.command(commanded, commands)
                 age = len(rows) % spec.image_interval
+                images = images_of(plant, ended) if age == 0 else None
                 commanded, commands, mind, row, over, reward = self.turn(
-                    commanded, plant.truth(), plant.estimate(), mind, age, look=age == 0
+                    commanded, plant.truth(), plant.estimate(), mind, age, images, look=age == 0
                 )
                 rows.append(row)
                 lengths[~ended] += 1
@@ -146,9 +149,9 @@ class EpisodeRunner:
 
     def _compile(self, states: AnyState) -> None:
         """Compile everything before a plant has to keep time."""
-        commanded, _, mind, _ = self.begin(states, states.body)
+        commanded, _, mind, _ = self.begin(states, states.body, None)
         for look in {True, self.task.spec.image_interval == 1}:
-            self.turn(commanded, states.body, states.body, mind, 0, look=look)
+            self.turn(commanded, states.body, states.body, mind, 0, None, look=look)
 
     def _episodes(
         self,
@@ -166,6 +169,12 @@ class EpisodeRunner:
             )
             for i in range(min(self.keep, len(lengths)))
         ]
+
+
+def images_of(plant: Plant, ended: np.ndarray) -> Array | None:
+    """What a plant that renders by itself sees of worlds that go on."""
+    images = plant.images(ended) if isinstance(plant, SeeingPlant) else None
+    return None if images is None else jnp.asarray(images)
 
 
 def run_episodes(

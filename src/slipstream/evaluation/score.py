@@ -47,7 +47,7 @@ def evaluate(
         raise PlantError(f"the plant '{plant}' cannot be used here")
     body = PLANTS[plant](settings)
     experiment = run.experiment
-    label = plant_label(plant, experiment.task, task)
+    label = plant_label(plant if settings.camera == "ours" else f"{plant}-{settings.camera}", experiment.task, task)
     evaluated = with_same_interface(experiment.task, task).for_evaluation()
     agents = evaluated.spec.agents
     worlds = default_worlds(plant, agents) if worlds is None else worlds

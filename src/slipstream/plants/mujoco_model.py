@@ -10,23 +10,32 @@ from jaxtyping import Float, PyTree
 from ..core import device
 from ..core.task import AnyState, AnyTask, MujocoTask
 from .mujoco import MujocoPlant, load_mujoco
-from .plant import Plant, PlantError, unstack
+from .mujoco_eye import MujocoEye, require_eye, use_egl
+from .plant import Plant, PlantError, SeeingPlant, unstack
 
 
 class MujocoModelPlant:
-    """The bodies of a `MujocoTask`, in one MuJoCo model for each world. The policy observes the truth."""
+    """The bodies of a `MujocoTask`, in one MuJoCo model for each world. The policy observes the truth.
+
+    With `gl` it sees by MuJoCo's renderer.
+    """
 
     name = "mujoco"
     keeps_time = False
     max_worlds = 0
     failed = None
 
-    def __init__(self) -> None:
-        self.mujoco = load_mujoco()
+    def __init__(self, gl: bool = False) -> None:
+        if gl:
+            use_egl()
+        self.mujoco, self._gl = load_mujoco(), gl
+        self._eye: MujocoEye | None = None
         self._task: MujocoTask | None = None
         self._threads: Any = None
 
     def adapt(self, task: AnyTask) -> AnyTask:
+        if self._gl:
+            require_eye(self.mujoco, task)
         return task
 
     def start(self, task: AnyTask, states: AnyState) -> Any:
@@ -50,6 +59,8 @@ class MujocoModelPlant:
         self.sensors = np.zeros((len(worlds), model.nsensordata))
         self._sizes = model.nq, model.nv
         self._start, self._commanded = states.body, None
+        if self._gl:
+            self._eye = MujocoEye(self.mujoco, require_eye(self.mujoco, task), worlds)
         return states.body
 
     def _compile(self, task: MujocoTask) -> None:
@@ -69,6 +80,10 @@ class MujocoModelPlant:
         )
         self.state, self.sensors = trace[:, -1], sensors[:, -1]
 
+    def images(self, ended: np.ndarray) -> np.ndarray | None:
+        """What the cameras of the worlds see, by MuJoCo's renderer if it was asked for."""
+        return None if self._eye is None else self._eye.look(self.state[:, 1 : 1 + self._sizes[0]], ended)
+
     def truth(self) -> Any:
         if self._commanded is None:
             return self._start
@@ -86,6 +101,9 @@ class MujocoModelPlant:
         if self._threads is not None:
             self._threads.close()
             self._threads = None
+        if self._eye is not None:
+            self._eye.close()
+            self._eye = None
 
 
 class MujocoPlants:
@@ -96,12 +114,17 @@ class MujocoPlants:
     max_worlds = 0
     failed = None
 
-    def __init__(self, quadrotors: MujocoPlant) -> None:
-        self.quadrotors = quadrotors
+    def __init__(self, quadrotors: MujocoPlant, gl: bool = False) -> None:
+        self.quadrotors, self._gl = quadrotors, gl
         self.plant: Plant = quadrotors
 
     def adapt(self, task: AnyTask) -> AnyTask:
-        self.plant = MujocoModelPlant() if isinstance(task, MujocoTask) else self.quadrotors
+        if isinstance(task, MujocoTask):
+            self.plant = MujocoModelPlant(self._gl)
+        elif self._gl:
+            raise PlantError(f"{task.description} has no MuJoCo model to draw: leave out --camera gl")
+        else:
+            self.plant = self.quadrotors
         return self.plant.adapt(task)
 
     def start(self, task: AnyTask, states: AnyState) -> Any:
@@ -115,6 +138,9 @@ class MujocoPlants:
 
     def estimate(self) -> Any:
         return self.plant.estimate()
+
+    def images(self, ended: np.ndarray) -> np.ndarray | None:
+        return self.plant.images(ended) if isinstance(self.plant, SeeingPlant) else None
 
     def diagnostics(self) -> dict[str, Any]:
         return self.plant.diagnostics()

@@ -68,6 +68,18 @@ class Plant(Protocol):
 
 
 @runtime_checkable
+class SeeingPlant(Protocol):
+    """A plant that may render what policies see by itself."""
+
+    def images(self, ended: np.ndarray) -> np.ndarray | None:
+        """An image for every world, packed as the task's, or None if the task's own camera is to draw.
+
+        Worlds that have ended may keep an old one.
+        """
+        ...
+
+
+@runtime_checkable
 class VehicleTask(QuadrotorTask, Protocol):
     """What a plant with quadrotors of its own uses of a task."""
 

@@ -14,12 +14,14 @@ from .settings import PlantSettings
 
 
 def make_fast(settings: PlantSettings) -> Plant:
+    if settings.camera != "ours":
+        raise ValueError("--camera gl is MuJoCo's renderer: use it with --plant mujoco")
     return FastPlant()
 
 
 def make_mujoco(settings: PlantSettings) -> Plant:
     sensors = SensorSuite() if settings.state_estimate == "sensors" else PERFECT_SENSORS
-    return MujocoPlants(MujocoPlant(Px4Controller.of_version(settings.px4_version), sensors))
+    return MujocoPlants(MujocoPlant(Px4Controller.of_version(settings.px4_version), sensors), settings.camera == "gl")
 
 
 def make_betaflight(settings: PlantSettings) -> Plant:

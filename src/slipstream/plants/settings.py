@@ -14,6 +14,9 @@ class PlantSettings:
     state_estimate: Literal["sensors", "truth"] = "sensors"
     """state that the policy observes on mujoco and px4: estimated from noisy sensors (on px4 by PX4's own estimator),
     or the true one, as from motion capture; on mujoco the flight controller gets the same"""
+    camera: Literal["ours", "gl"] = "ours"
+    """camera of a policy that sees, on mujoco: ours, as in training, or MuJoCo's own renderer (OpenGL) with textures,
+    lights and shadows that no training has"""
     px4_version: str = "1.17"
     """PX4 release whose default gains the controller on mujoco has"""
     px4: str = ""

@@ -1,6 +1,8 @@
 """The room lift: commands, goals, rewards, what is observed, and the model it gives MuJoCo."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -15,7 +17,7 @@ from slipstream.dynamics.grasp import NormalForces
 from slipstream.experiment.experiment import Experiment
 from slipstream.experiment.registry import presets
 from slipstream.runs.files import json_text
-from slipstream.tasks.lift import Lift, LiftCamera, LiftRandomization
+from slipstream.tasks.lift import Lift, LiftCamera, LiftRandomization, observation
 from slipstream.tasks.lift.scene import frames
 from slipstream.tasks.lift.settings import NO_RANDOMIZATION
 from slipstream.tasks.lift.task import WORKSPACE
@@ -88,7 +90,7 @@ def test_a_late_action_is_the_one_of_before():
     np.testing.assert_allclose(then.parts, first.progress.recent_targets[0].parts)
 
 
-@pytest.mark.parametrize("kind", ["cartesian", "joints"])
+@pytest.mark.parametrize("kind", ["cartesian", "cartesian_yaw", "joints"])
 def test_no_action_commands_the_fingers_into_the_mat(kind):
     task = replace(PLAIN, action=kind)
     state, low = start(task), np.array(WORKSPACE[0].parts)
@@ -96,13 +98,38 @@ def test_no_action_commands_the_fingers_into_the_mat(kind):
     command = jax.jit(task.command)
     for _ in range(60):
         action = rng.uniform(-1.0, 1.0, task.spec.action.size)
-        action[2 if kind == "cartesian" else 1] = -1.0 if kind == "cartesian" else 1.0
+        action[1 if kind == "joints" else 2] = 1.0 if kind == "joints" else -1.0
         state, targets = command(state, jnp.asarray(action, jnp.float32))
         # As if the servos had reached them.
         state = replace(state, body=replace(state.body, angles=targets))
         place = np.array(task.model.gripper(state.body).position.parts)
         assert (place[:2] > low[:2] - 1e-3).all()
         assert place[2] > low[2] - 1e-3
+
+
+def test_yaw_turns_the_fingers_and_moves_nothing_else():
+    task = replace(PLAIN, action="cartesian_yaw")
+    state = start(task)
+    for turns in range(1, 4):
+        state, targets = task.command(state, jnp.asarray([0.0, 0.0, 0.0, 1.0, 1.0]))
+        assert float(targets.roll) == pytest.approx(0.15 * turns, abs=1e-6)
+        gripper = task.arm.gripper(targets, targets)
+        np.testing.assert_allclose(gripper.position.parts, state.progress.target.parts, atol=1e-5)
+        assert float(gripper.approach.z) == pytest.approx(-1.0, abs=1e-4)
+    for _ in range(20):
+        state, targets = task.command(state, jnp.asarray([0.0, 0.0, 0.0, 1.0, 1.0]))
+    assert float(targets.roll) == 1.0
+
+
+def test_the_observed_angle_of_the_cube_is_that_from_the_fingers():
+    state = start(replace(PLAIN, action="cartesian_yaw"))
+    gripper = PLAIN.model.gripper(state.body)
+    for angle in (0.0, 0.3, -0.7):
+        ahead = gripper.across * float(np.cos(angle)) + gripper.closing * float(np.sin(angle))
+        for quarter in range(4):
+            sin, cos = observation.fourfold_yaw(ahead, gripper)
+            assert [float(sin), float(cos)] == pytest.approx([np.sin(4 * angle), np.cos(4 * angle)], abs=1e-4), quarter
+            ahead = gripper.approach.cross(ahead)
 
 
 def test_a_cube_is_lifted_once_it_has_been_held_high_for_ten_steps():
@@ -277,3 +304,55 @@ def test_the_numbers_of_a_world_are_those_of_its_model():
     assert model.geom("jaw_pad").friction[0] == pytest.approx(float(cube.pad_friction), rel=1e-5)
     assert model.geom("mat").friction[0] == pytest.approx(float(cube.mat_friction), rel=1e-5)
     assert model.actuator("lift").gainprm[0] == pytest.approx(200.0 * float(state.world.servo_gain), rel=1e-5)
+
+
+# In this order: MuJoCo settles how it draws when it is imported, so this is a process of its own.
+SEE = """
+import os
+os.environ["MUJOCO_GL"] = "egl"
+import jax, jax.numpy as jnp, numpy as np
+from dataclasses import replace
+from slipstream.core import device
+device.configure(1)
+from slipstream.core.rng import Rng
+from slipstream.experiment import registry
+from slipstream.plants.plant import PlantError
+from slipstream.plants.registry import PLANTS
+from slipstream.plants.settings import PlantSettings
+task = registry.presets()["lift-vision"].task.for_evaluation()
+task = replace(task, camera=replace(task.camera, frame_stack=2))
+states = jax.jit(jax.vmap(lambda world: task.reset(Rng.from_seed(3, world))))(jnp.arange(3))
+plant = PLANTS["mujoco"](PlantSettings(camera="gl"))
+try:
+    task = plant.adapt(task)
+except PlantError as error:
+    raise SystemExit(f"skipped: {error}")
+plant.start(task, states)
+gl = plant.images(np.zeros(3, bool))
+again = plant.images(np.array([True, False, False]))
+plant.close()
+np.savez("seen.npz", ours=jax.jit(jax.vmap(task.image))(states), gl=gl, again=again)
+"""
+
+
+def test_mujocos_renderer_sees_the_same_cube_where_ours_does(tmp_path):
+    done = subprocess.run([sys.executable, "-c", SEE], cwd=tmp_path, capture_output=True, text=True, check=False)
+    if "skipped:" in done.stderr:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert not done.returncode, done.stderr[-2000:]
+    seen = np.load(tmp_path / "seen.npz")
+    assert seen["ours"].shape == seen["gl"].shape and seen["gl"].dtype == np.uint32
+    np.testing.assert_array_equal(seen["gl"][0], seen["again"][0])  # nothing is drawn of a world that has ended
+    # Of two moments, two cameras each; at the start both moments are the same.
+    assert seen["gl"].shape[1:] == (4 * 64, 64)
+    np.testing.assert_array_equal(seen["gl"][:, :128], seen["gl"][:, 128:])
+
+    def red(packed):
+        """Pixels that are more red than anything else: the cube, and nothing of these three worlds beside it."""
+        parts = [((packed >> shift) & 255).astype(int) for shift in (0, 8, 16)]
+        return (parts[0] > 1.8 * parts[1]) & (parts[0] > 1.8 * parts[2]) & (parts[0] > 60)
+
+    ours, theirs = red(seen["ours"][0]), red(seen["gl"][0])
+    assert ours.sum() > 100
+    assert (ours & theirs).sum() / (ours | theirs).sum() > 0.7
+    assert np.mean(seen["ours"] != seen["gl"]) > 0.5  # other textures, light and shadows

@@ -21,6 +21,9 @@ from .networks import decay_of, likeliest, net
 class Scaler(torch.nn.Module):
     """Running mean and variance of what is observed, as the other libraries have it."""
 
+    mean: torch.Tensor
+    variance: torch.Tensor
+
     def __init__(self, size: int) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(size))

@@ -28,8 +28,8 @@ def judge(task: "Field", state: FieldState, body: RoverState) -> FieldState:
         + reward.progress * closer
         + reward.waypoint * reached
         + reward.finish * finished
-        + reward.touch * touched
-        + reward.lost * (progress.lost & ~touched)
+        + task.penalty * reward.touch * touched
+        + task.penalty * reward.lost * (progress.lost & ~touched)
         + reward.late * late
         + reward.distance * jnp.maximum(progress.distance - 0.1, 0.0)
         + reward.command * queue_error(state.world, progress)

@@ -87,3 +87,6 @@ class FieldReward:
     """each step, for each command that the queue is ahead or behind"""
     step: float = -0.02
     """each step"""
+    penalty_growth: float = 1.0
+    """factor by which the penalties for touching and for leaving the way grow between 30 % and 60 % of a training:
+    large ones from the start teach a robot to stand still"""

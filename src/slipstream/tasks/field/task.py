@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...core.errors import require_choice
+from ...core.geometry import Scalar
 from ...core.rng import Rng
 from ...core.spaces import Levels, action_space
 from ...core.task import Spec, Task, derive
@@ -25,6 +26,8 @@ from .state import Controls, FieldState
 
 THREE, TWO = (-1.0, 0.0, 1.0), (-1.0, 1.0)
 """Values that a component of a discrete action chooses from."""
+GROWTH = 0.3, 0.6
+"""Fractions of a training between which penalties grow."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,8 @@ class Field(Task[FieldState]):
     memory_cells: int = 4
     """numbers that the robot writes and observes, for policies without a memory of their own"""
     odometry: bool = False
-    """observe how far the wheels have turned since the button was pressed last, forward and to the left: what the script
-    that follows rows goes by"""
+    """observe how far the wheels have driven since the button was pressed last, forward and to the left: what the
+    script that follows rows goes by"""
     privileged: bool = False
     """observe what otherwise only a critic observes, too; for teachers of robots that do not"""
     crop: Crop = Crop()
@@ -77,6 +80,9 @@ class Field(Task[FieldState]):
     # Not a setting: `for_evaluation` sets it.
     training: bool = field(init=False, default=True)
     """whether worlds may start along the way"""
+    # Not a setting: `at_progress` sets it.
+    penalty: Scalar = field(init=False, default=1.0)
+    """factor on the penalties"""
 
     def __post_init__(self) -> None:
         require_choice("steering", self.steering, ("crab", "ackermann", "all"))
@@ -118,6 +124,10 @@ class Field(Task[FieldState]):
     def for_evaluation(self) -> "Field":
         """Every world from the beginning."""
         return derive(self, training=False)
+
+    def at_progress(self, progress: Float[Array, ""]) -> "Field":
+        grown = jnp.clip((progress - GROWTH[0]) / (GROWTH[1] - GROWTH[0]), 0.0, 1.0)
+        return derive(self, penalty=1.0 + (self.reward.penalty_growth - 1.0) * grown)
 
     # Driving
 

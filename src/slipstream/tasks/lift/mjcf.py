@@ -1,8 +1,8 @@
 """The MuJoCo model of the arm, the cube and the mat, from the same numbers as the fast model."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...dynamics.arm import GRAVITY, JOINTS, Arm, Link, Servo
 from .looks import CAMERAS, MATERIALS, TILE, CameraPose, arm_parts
@@ -45,14 +45,47 @@ class WorldNumbers:
     """factor on kp and kv of the arm's servos"""
 
 
-def numbers(values: Sequence[float]) -> str:
+def numbers(values: Iterable[float]) -> str:
     return " ".join(f"{value:.9g}" for value in values)
 
 
+def rgb(material: str) -> str:
+    return numbers([float(part) for part in MATERIALS[material].parts])
+
+
+def rgba(material: str) -> str:
+    return f'rgba="{rgb(material)} 1"'
+
+
+@dataclass(frozen=True)
+class Appearance:
+    """What MuJoCo's renderer draws. It changes nothing that moves."""
+
+    visual: str = '<headlight ambient="0.35 0.35 0.35" diffuse="0 0 0" specular="0 0 0"/>'
+    assets: str = (
+        '<texture name="checker" type="2d" builtin="checker" width="64" height="64" '
+        f'rgb1="{rgb("mat")}" rgb2="{rgb("other tiles")}"/>'
+        f'<material name="mat" texture="checker" texrepeat="{0.5 / TILE:g} {0.5 / TILE:g}" texuniform="true"/>'
+    )
+    """textures and materials; one is called mat"""
+    lights: str = '<light pos="0.6 0.4 1.3" dir="-0.4 -0.3 -0.87" directional="true" diffuse="0.65 0.65 0.65"/>'
+    paint: Callable[[str], str] = rgba
+    """the attribute of a geom that is of some material"""
+    cameras: Mapping[str, CameraPose] = field(default_factory=lambda: CAMERAS)
+    objects: str = ""
+    """what only is to be seen, in the world"""
+
+
+PLAIN = Appearance()
+
+
 def model_xml(
-    arm: Arm, world: WorldNumbers = WorldNumbers(), settings: ContactSettings = REFERENCE, extra: str = ""
+    arm: Arm,
+    world: WorldNumbers = WorldNumbers(),
+    settings: ContactSettings = REFERENCE,
+    look: Appearance = PLAIN,
 ) -> str:
-    """The model; `extra` is more of the world's body: lights, cameras and what only is to be seen."""
+    """The model of a world."""
     friction, pads = (f"{mu:.9g} 0.005 0.0001" for mu in (world.mat_friction, world.pad_friction))
     return f"""<mujoco model="lift">
 <compiler angle="radian" autolimits="true"/>
@@ -63,35 +96,23 @@ def model_xml(
 <default>
  <geom solref="{numbers(settings.solref)}" solimp="{numbers(settings.solimp)}" friction="{friction}" condim="4"/>
  <default class="look"><geom contype="0" conaffinity="0" group="2" mass="0"/></default>
- <default class="pad"><geom type="box" contype="1" conaffinity="2" friction="{pads}" rgba="{rgba("pads")}"/></default>
+ <default class="pad"><geom type="box" contype="1" conaffinity="2" friction="{pads}" {look.paint("pads")}/></default>
 </default>
-<visual><headlight ambient="0.35 0.35 0.35" diffuse="0 0 0" specular="0 0 0"/></visual>
-<asset>
- <texture name="checker" type="2d" builtin="checker" width="64" height="64"
-  rgb1="{rgb("mat")}" rgb2="{rgb("other tiles")}"/>
- <material name="mat" texture="checker" texrepeat="{0.5 / TILE:g} {0.5 / TILE:g}" texuniform="true"/>
-</asset>
+<visual>{look.visual}</visual>
+<asset>{look.assets}</asset>
 <worldbody>
- <light pos="0.6 0.4 1.3" dir="-0.4 -0.3 -0.87" directional="true" diffuse="0.65 0.65 0.65"/>
+ {look.lights}
  <geom name="mat" type="plane" size="1 1 0.1" contype="2" conaffinity="3" material="mat"/>
- {arm_xml(arm)}
+ {arm_xml(arm, look)}
  <body name="cube" pos="0.2 0 {world.half:.9g}"><freejoint name="cube"/>
   <geom name="cube" type="box" size="{numbers([world.half] * 3)}" mass="{world.mass:.9g}" contype="2" conaffinity="1"
-   rgba="{rgba("cube")}"/></body>
- {camera_xml("scene", CAMERAS["scene"])}
- {extra}
+   {look.paint("cube")}/></body>
+ {camera_xml("scene", look.cameras["scene"])}
+ {look.objects}
 </worldbody>
 <actuator>{actuators_xml(arm, world.servo_gain)}</actuator>
 <sensor>{"".join(f'<touch site="{name}"/>' for name in PAD_GEOMS)}</sensor>
 </mujoco>"""
-
-
-def rgb(material: str) -> str:
-    return numbers([float(part) for part in MATERIALS[material].parts])
-
-
-def rgba(material: str) -> str:
-    return f"{rgb(material)} 1"
 
 
 def camera_xml(name: str, pose: CameraPose) -> str:
@@ -102,7 +123,7 @@ def camera_xml(name: str, pose: CameraPose) -> str:
     return f'<camera name="{name}" pos="{numbers(pose.position)}" xyaxes="{axes}" fovy="{fov:g}"/>'
 
 
-def arm_xml(arm: Arm) -> str:
+def arm_xml(arm: Arm, look: Appearance) -> str:
     """The bodies of the arm."""
     tip, pad = arm.hand - arm.roll, (arm.pad.across, arm.pad.closing, arm.pad.approach)
 
@@ -123,18 +144,18 @@ def arm_xml(arm: Arm) -> str:
             f'<site name="{name}" {place} size="{numbers([size + 0.002 for size in pad])}" group="4"/>'
         )
 
-    def look(frame: str) -> str:
+    def seen(frame: str) -> str:
         """What is to be seen in a frame, and the camera that is there."""
         parts = [
             f'<geom class="look" type="{part.kind}" pos="{numbers(part.position)}" '
-            f'size="{numbers(part.size if part.kind == "box" else part.size[::2])}" rgba="{rgba(part.material)}"/>'
+            f'size="{numbers(part.size if part.kind == "box" else part.size[::2])}" {look.paint(part.material)}/>'
             for part in arm_parts(arm)
             if part.frame == frame
         ]
-        return "".join(parts) + "".join(camera_xml(name, c) for name, c in CAMERAS.items() if c.frame == frame)
+        return "".join(parts) + "".join(camera_xml(name, c) for name, c in look.cameras.items() if c.frame == frame)
 
     def body(name: str, position: Sequence[float], *content: str) -> str:
-        return f'<body name="{name}" pos="{numbers(position)}">{look(name)}{"".join(content)}</body>\n'
+        return f'<body name="{name}" pos="{numbers(position)}">{seen(name)}{"".join(content)}</body>\n'
 
     servo, (out, up) = arm.servo, arm.shoulder
     fixed_pad = 0.0, -arm.half_gap - arm.pad.closing, tip + arm.pad_center

@@ -18,6 +18,7 @@ from ...core.task import PackedImage, Spec, Task, derive, select
 from ...dynamics.arm import Arm, Joints
 from ...dynamics.grasp import CubeState, GraspModel, GraspState, NormalForces
 from . import observation, reset, rewards
+from .gl import appearance
 from .mjcf import WorldNumbers, model_xml
 from .observation import ARM_SIZE, CUBE_SIZE, TARGET_SIZE
 from .settings import LiftCamera, LiftRandomization, LiftReward
@@ -34,7 +35,7 @@ LEASH = 0.03
 TURN = 0.15
 """Largest change of a joint's target by one action, rad."""
 LARGEST_ROLL = 1.0
-"""Largest angle of the gripper about the vertical, from where the arm points, rad: cubes look alike by quarter turns."""
+"""Largest angle of the gripper about the vertical, from where the arm points, rad: every quarter turn looks alike."""
 ACTION_SIZES = {"cartesian": 4, "cartesian_yaw": 5, "joints": 6}
 """Components of each kind of action."""
 
@@ -199,9 +200,18 @@ class Lift(Task[LiftState]):
 
     def mujoco_xml(self, state: LiftState) -> str:
         """The model of one world, whose numbers are on the host."""
-        cube = state.world.cube
-        numbers = (cube.half, cube.mass, cube.pad_friction, cube.mat_friction, state.world.servo_gain)
-        return model_xml(self.arm, WorldNumbers(*map(float, numbers)))
+        return model_xml(self.arm, world_numbers(state))
+
+    def mujoco_looks_xml(self, state: LiftState, size: int) -> str:
+        return model_xml(self.arm, world_numbers(state), look=appearance(state, size))
+
+    @property
+    def mujoco_cameras(self) -> tuple[str, ...]:
+        return self.camera.views
+
+    @property
+    def frame_stack(self) -> int:
+        return self.camera.frame_stack
 
     def mujoco_state(self, state: LiftState) -> tuple[Array, Array]:
         body, cube = state.body, state.body.cube
@@ -259,6 +269,13 @@ class Lift(Task[LiftState]):
             "lost_rate": float(np.nanmean(metrics["lost"])),
             "duration_mean": float(np.nanmean(duration)) if np.isfinite(duration).any() else float("nan"),
         }
+
+
+def world_numbers(state: LiftState) -> WorldNumbers:
+    """What differs between models of worlds, of one whose numbers are on the host."""
+    cube = state.world.cube
+    numbers = (cube.half, cube.mass, cube.pad_friction, cube.mat_friction, state.world.servo_gain)
+    return WorldNumbers(*map(float, numbers))
 
 
 def inside(place: Vec3) -> Array:
