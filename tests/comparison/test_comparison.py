@@ -188,3 +188,36 @@ def test_a_trial_is_a_process_that_is_watched(tmp_path):
     assert trial.looks[-1]["score"]["success"] >= 0.0
     assert len(trial.usage["cores"]) == len(trial.usage["memory"]) > 1
     assert told
+
+
+def test_torchrls_loss_sees_by_the_normalizer_that_acts():
+    """Its losses hold tensors of their own: what is assigned anew instead of changed is one thing to act, another to
+    learn."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    from slipstream.comparison.trainers import torchrl as trainer
+    from slipstream.core.spaces import Box
+
+    work = replace(SMALL, hidden_sizes=(8,))
+    scaler = trainer.Scaler(3)
+    policy = torch.nn.Sequential(scaler, trainer.net(3, work, 2, 1.0))
+    loss = trainer.ClipPPOLoss(
+        trainer.actor_of(Box(2), policy, work),
+        trainer.ValueOperator(torch.nn.Sequential(scaler, torch.nn.Linear(3, 1))),
+    )
+    scaler.update(3.0 * torch.randn(64, 3) + 5.0)
+    seen = {name: value for name, value in loss.named_buffers() if name.endswith((".mean", ".variance"))}
+    assert len(seen) == 4
+    for name, value in seen.items():
+        torch.testing.assert_close(value, scaler.mean if name.endswith("mean") else scaler.variance)
+
+
+def test_a_learning_rate_that_follows_the_divergence_falls_rises_and_stays():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("torchrl")
+    from slipstream.comparison.trainers.torchrl import follow_divergence
+
+    optimizer = torch.optim.Adam([torch.zeros(1)], 1e-3)
+    for divergence, rate in ((0.05, 1e-3 / 1.5), (0.005, 1e-3), (0.02, 1e-3)):
+        follow_divergence(optimizer, divergence, 0.02)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(rate)

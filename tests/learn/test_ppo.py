@@ -272,7 +272,7 @@ def test_the_surrogate_is_the_lower_of_the_ratio_and_the_clipped_one():
         target=jnp.zeros(rows),
         weight=jnp.array([1.0] * 5 + [0.0]),
     )
-    _, metrics = learner._loss(policy.params, batch, policy)
+    _, metrics = learner._loss(policy.params, batch, policy, learner.entropy_coef)
     assert float(metrics["loss"]) == pytest.approx(-(1.2 - 2.0 + 0.5 - 0.8 + 1.1), abs=1e-4)
     assert float(metrics["count"]) == 5.0
 
@@ -322,6 +322,14 @@ def test_an_entropy_bonus_raises_the_standard_deviation():
     trainer = Trainer(Bandit(Box(2)), learner, device.mesh(1), 10, chunk_length=10)
     train, _, _ = trainer.compile()(trainer.start(0))
     assert float(jnp.exp(train.policy.log_std).min()) > 1.1 * learner.init_std
+
+
+def test_an_entropy_bonus_falls_linearly_to_what_is_left_at_the_end():
+    learner = Ppo(**SMALL, entropy_coef=10.0, entropy_coef_final_fraction=0.2)
+    for progress, coef in ((0.0, 10.0), (0.5, 6.0), (1.0, 2.0)):
+        (faded,) = updated(replace(learner, epochs=1), progress)
+        (constant,) = updated(replace(learner, epochs=1, entropy_coef=coef, entropy_coef_final_fraction=1.0), progress)
+        assert float(faded["loss"]) == pytest.approx(float(constant["loss"]), rel=1e-4)
 
 
 @pytest.mark.parametrize(

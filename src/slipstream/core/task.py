@@ -387,6 +387,38 @@ class FittableTask(Protocol):
 
 
 @runtime_checkable
+class ProbedTask(Protocol):
+    """A task whose fast model is fitted to recorded probes: worlds driven by a script, on a plant and on the model.
+
+    What is fitted are factors of the model's parameters.
+    """
+
+    def probe_task(self) -> Any:
+        """The task in which probes are run: nothing differs between its worlds but where things are."""
+        ...
+
+    def probe(self, state: "AnyState", rng: Rng) -> Float[Array, "steps action"]:
+        """The actions of a probe, from its start."""
+        ...
+
+    def factor_ranges(self) -> dict[str, tuple[float, float]]:
+        """Lowest and highest factor of each parameter that a fit tries."""
+        ...
+
+    def with_factors(self, factors: Mapping[str, Any]) -> Any:
+        """The task on the model with these factors."""
+        ...
+
+    def probe_outputs(self, body: Any) -> Float[Array, "outputs"]:
+        """What model and plant are compared by, each in units of an error that matters."""
+        ...
+
+    def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> Any:
+        """The task on the fitted model, trained with its parameters varied by so much."""
+        ...
+
+
+@runtime_checkable
 class DrawnTask(Protocol):
     """A task whose recorded moments our camera can draw, so that the default film and page show its robot."""
 

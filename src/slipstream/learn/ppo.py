@@ -86,7 +86,9 @@ class Ppo:
     clip: float = 0.2
     """clip range of the probability ratio"""
     entropy_coef: float = 0.0
-    """weight of the entropy bonus"""
+    """weight of the entropy bonus at the start; it decays linearly"""
+    entropy_coef_final_fraction: float = 1.0
+    """fraction of entropy_coef left at the end: 0 ends with a policy that needs no chance to act, 1 is no decay"""
     value_coef: float = 0.5
     """weight of the value loss"""
     max_grad_norm: float = 1.0
@@ -215,7 +217,8 @@ class Ppo:
         )
         train = replace(train, worlds=worlds, rngs=acting.rngs, noise=acting.noise, memory=acting.memory)
         train = replace(train, policy=policy, key=key, learning_rate=learning_rate)
-        train, metrics = self._optimize(train, target_kl, batch, order_key, axis)
+        entropy_coef = self.entropy_coef * (1.0 - (1.0 - self.entropy_coef_final_fraction) * progress)
+        train, metrics = self._optimize(train, (target_kl, entropy_coef), batch, order_key, axis)
         policy = train.policy
         if self.normalize_observations:
             # Only now: within an update the network must get the same inputs as when it acted.
@@ -256,12 +259,16 @@ class Ppo:
         return flatten_batch(batch, images, steps), normalizer
 
     def _optimize(
-        self, train: PpoState, target_kl: Float[Array, ""], batch: PpoBatch, key: PRNGKeyArray, axis: str | None
+        self, train: PpoState, now: tuple[Array, Array], batch: PpoBatch, key: PRNGKeyArray, axis: str | None
     ) -> tuple[PpoState, Metrics]:
-        """The state after `epochs` passes over the batch, shuffled in blocks, which copy faster than single samples."""
+        """The state after `epochs` passes over the batch, shuffled in blocks, which copy faster than single samples.
+
+        `now` has target_kl and entropy_coef at this point of the training.
+        """
+        target_kl, entropy_coef = now
         policy, learning_rate = train.policy, train.learning_rate
         params, optimizer, metrics = minibatch_epochs(
-            Descent(partial(self._loss, policy=policy), self._optimizer, learning_rate),
+            Descent(partial(self._loss, policy=policy, entropy_coef=entropy_coef), self._optimizer, learning_rate),
             (policy.params, train.optimizer),
             batch,
             key,
@@ -278,7 +285,9 @@ class Ppo:
         train = replace(train, policy=policy, optimizer=optimizer, learning_rate=learning_rate)
         return train, jax.tree.map(jnp.mean, metrics)
 
-    def _loss(self, params: PyTree, batch: PpoBatch, policy: ActorCritic) -> tuple[Array, Metrics]:
+    def _loss(
+        self, params: PyTree, batch: PpoBatch, policy: ActorCritic, entropy_coef: Float[Array, ""]
+    ) -> tuple[Array, Metrics]:
         """Sums over the samples, not means: a minibatch comes in parts, and restarts do not count."""
         policy = policy.with_params(params)
         if self.final_std > 0.0:
@@ -295,7 +304,7 @@ class Ppo:
         surrogate = total(jnp.minimum(ratio * batch.advantage, clipped * batch.advantage))
         value_loss = total((value - batch.target) ** 2)
         entropy = total(actions.entropy)
-        loss = -surrogate + self.value_coef * value_loss - self.entropy_coef * entropy
+        loss = -surrogate + self.value_coef * value_loss - entropy_coef * entropy
         auxiliary = {}
         if policy.state_estimator is not None:
             auxiliary["state_estimation_loss"] = total(

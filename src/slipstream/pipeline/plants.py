@@ -5,9 +5,11 @@ from typing import Any
 
 from ..core import device
 from ..core.errors import suggest
+from ..core.task import ProbedTask
 from ..evaluation import parity as parity_of_plants
 from ..evaluation.fit import Fit, fit_experiment
 from ..evaluation.fit import write as write_fit
+from ..evaluation.probe_fit import fit_probed_experiment
 from ..plants.registry import PLANTS, require_plant
 from ..plants.settings import PlantSettings
 from ..progress import CountingBar
@@ -59,10 +61,17 @@ def fit(
     if log is None and plant not in known:
         raise ValueError(f"there is no plant '{plant}' to fit to{suggest(plant, known)}")
     device.configure(1)
+    probed = isinstance(experiment.task, ProbedTask)
+    if probed and (log is not None or plant == FIT_ON_DEVICE):
+        raise ValueError(f"{experiment.task.description} is fitted to probes on a plant: give --plant mujoco")
     body = None if log is not None or plant == FIT_ON_DEVICE else PLANTS[plant](settings)
     with CountingBar("fit") as bar:
-        fitted, found = fit_experiment(
-            experiment, body, log, flights, seconds, seed, settings.px4_version, watch=bar.update_part
-        )
+        if probed:
+            assert body is not None
+            fitted, found = fit_probed_experiment(experiment, body, flights, seed, watch=bar.update_part)
+        else:
+            fitted, found = fit_experiment(
+                experiment, body, log, flights, seconds, seed, settings.px4_version, watch=bar.update_part
+            )
     write_fit(out, fitted, found)
     return fitted, found

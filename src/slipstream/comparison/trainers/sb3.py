@@ -51,7 +51,11 @@ def train(work: Work, meter: Meter) -> None:
         "activation_fn": ACTIVATIONS[work.activation],
         "log_std_init": work.log_std,
     }
-    model = PPO("MlpPolicy", env, policy_kwargs=policy, device="cpu", **settings(work, inner.num_envs))
+    # It has no learning rate that follows the divergence, but ends the passes over a rollout that went too far.
+    divergence = work.target_kl if work.adaptive_learning_rate else None
+    model = PPO(
+        "MlpPolicy", env, policy_kwargs=policy, device="cpu", target_kl=divergence, **settings(work, inner.num_envs)
+    )
 
     def act(observed: Observation) -> Any:
         return model.predict(see(np.array(observed.features)), deterministic=True)[0]

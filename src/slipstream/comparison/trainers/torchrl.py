@@ -85,6 +85,13 @@ def actor_of(space: Any, network: torch.nn.Module, work: Work) -> Any:
     return ProbabilisticActor(module, in_keys=["logits"], distribution_class=kind, **common, **extra)
 
 
+def follow_divergence(optimizer: torch.optim.Optimizer, divergence: float, target: float) -> None:
+    """Change the learning rate as RSL-RL does, minibatch by minibatch."""
+    factor = 1.0 / 1.5 if divergence > 2.0 * target else 1.5 if 0.0 < divergence < 0.5 * target else 1.0
+    for group in optimizer.param_groups:
+        group["lr"] = min(max(group["lr"] * factor, 1e-5), 1e-2)
+
+
 def train(work: Work, meter: Meter) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(work.seed)
@@ -129,7 +136,10 @@ def train(work: Work, meter: Meter) -> None:
                 optimizer.zero_grad()
                 total.backward()
                 torch.nn.utils.clip_grad_norm_(loss.parameters(), work.max_grad_norm)
+                if work.adaptive_learning_rate:
+                    follow_divergence(optimizer, float(found["kl_approx"]), work.target_kl)
                 optimizer.step()
-        schedule.step()
+        if not work.adaptive_learning_rate:
+            schedule.step()
         if work.normalize_observations:
             scaler.update(rows["observation"])

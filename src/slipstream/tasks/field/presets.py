@@ -16,8 +16,9 @@ TASK = Field
 hard = Field(
     max_rows=3,
     memory_cells=0,
+    odometry=True,
     time_limit=300.0,
-    reward=FieldReward(command=-0.1, touch=-4.0, lost=-4.0),
+    reward=FieldReward(command=-0.1, touch=-4.0, lost=-4.0, penalty_growth=4.0),
     crop=Crop(
         row_spacing=(1.1, 1.4),
         row_length=(2.5, 5.0),
@@ -51,13 +52,14 @@ field = Experiment(task=Field(), learner=ppo, steps=8_000_000)
 # What the critic knows (where the waypoint is, whether the queue is right) is what a robot has to remember: the memory
 # learns to tell it.
 recurrent = replace(
-    ppo, memory="gru", worlds=512, rollout_length=64, sequence_length=64, epochs=2, minibatches=8, shuffle_block=32,
-    discount=0.995, state_estimation_coef=1.0,
+    ppo, memory="gru", memory_size=96, worlds=512, rollout_length=64, sequence_length=64, epochs=2, minibatches=8,
+    shuffle_block=32, discount=0.995, state_estimation_coef=1.0, target_kl=0.015, target_kl_final_fraction=0.15,
+    anneal_start=0.3, entropy_coef_final_fraction=0.0,
 )  # fmt: skip
 
 PRESETS: dict[str, Experiment[Any, Any]] = {
     "field": field,
-    "field-hard": Experiment(task=hard, learner=recurrent, steps=24_000_000),
+    "field-hard": Experiment(task=hard, learner=recurrent, steps=36_000_000, average=0.2),
     # The network and settings that the original was trained with, by Stable-Baselines3.
     "field-original": Experiment(
         task=original,

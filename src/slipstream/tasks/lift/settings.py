@@ -66,6 +66,20 @@ class LiftReward:
 
 
 @dataclass(frozen=True)
+class LiftFactors:
+    """Factors on parameters of the fast model, as `slipstream fit` finds them; the reference has none of them."""
+
+    servo_gain: float = 1.0
+    """of kp and kv of the arm's servos"""
+    pad_friction: float = 1.0
+    """between fingers and cube"""
+    mat_friction: float = 1.0
+    """between cube and mat"""
+    pad_stiffness: float = 1.0
+    """of the contact between fingers and cube, and of its damping"""
+
+
+@dataclass(frozen=True)
 class LiftRandomization:
     """Ranges of domain randomization; 0 turns a term off."""
 

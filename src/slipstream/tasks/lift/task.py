@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ from . import observation, reset, rewards
 from .gl import appearance
 from .mjcf import WorldNumbers, model_xml
 from .observation import ARM_SIZE, CUBE_SIZE, TARGET_SIZE
-from .settings import LiftCamera, LiftRandomization, LiftReward
+from .probe import grasp_script
+from .settings import NO_RANDOMIZATION, LiftCamera, LiftFactors, LiftRandomization, LiftReward
 from .state import LiftState
 
 WORKSPACE = Vec3(0.12, -0.14, 0.0145), Vec3(0.30, 0.14, 0.20)
@@ -60,6 +61,8 @@ class Lift(Task[LiftState]):
     """with a camera the policy observes nothing of the cube but images"""
     model: GraspModel = GraspModel()
     """physics of arm, cube and mat"""
+    factors: LiftFactors = LiftFactors()
+    """what a fit has found the fast model to differ by"""
     control_rate: int = 50
     """actions a second"""
     time_limit: float = 4.0
@@ -178,9 +181,15 @@ class Lift(Task[LiftState]):
 
     def move(self, state: LiftState, command: Joints) -> GraspState:
         """Where the fast model takes arm and cube in one control period."""
-        return jax.lax.optimization_barrier(
-            self.model.step(state.body, command, state.world.cube, state.world.servo_gain)
+        cube, factors = state.world.cube, self.factors
+        cube = replace(
+            cube,
+            pad_friction=cube.pad_friction * factors.pad_friction,
+            mat_friction=cube.mat_friction * factors.mat_friction,
+            pad_stiffness=cube.pad_stiffness * factors.pad_stiffness,
         )
+        gain = state.world.servo_gain * factors.servo_gain
+        return jax.lax.optimization_barrier(self.model.step(state.body, command, cube, gain))
 
     def judge(self, state: LiftState, body: GraspState) -> LiftState:
         return rewards.judge(self, state, body)
@@ -232,6 +241,41 @@ class Lift(Task[LiftState]):
         forces = NormalForces(sensors[0], sensors[1], 0.0 * sensors[0])
         push = jax.tree.map(jnp.zeros_like, cube.position)
         return GraspState(joints(positions), joints(velocities), cube, push, forces)
+
+    # Fitting the fast model
+
+    def probe_task(self) -> "Lift":
+        return Lift(
+            action="cartesian_yaw", model=self.model, randomize=NO_RANDOMIZATION, control_rate=self.control_rate
+        )
+
+    def probe(self, state: LiftState, rng: Rng) -> Float[Array, "steps action"]:
+        return grasp_script(self, state, rng)
+
+    def factor_ranges(self) -> dict[str, tuple[float, float]]:
+        return {
+            "servo_gain": (0.5, 2.0),
+            "pad_friction": (0.4, 2.5),
+            "mat_friction": (0.4, 2.5),
+            "pad_stiffness": (0.2, 5.0),
+        }
+
+    def with_factors(self, factors: Mapping[str, Any]) -> "Lift":
+        return derive(self, factors=LiftFactors(**factors))
+
+    def probe_outputs(self, body: GraspState) -> Float[Array, "outputs"]:
+        """The cube's place in units of 5 mm, and the arm's joints in units of 0.02 rad."""
+        return jnp.stack([*(body.cube.position * 200.0).parts, *(50.0 * angle for angle in body.angles.parts[:5])])
+
+    def with_fit(self, parameters: dict[str, float], variation: dict[str, float], limits: dict[str, float]) -> "Lift":
+        friction = max(variation["pad_friction"], variation["mat_friction"], self.randomize.friction)
+        randomize = replace(
+            self.randomize,
+            servo_gain=max(variation["servo_gain"], self.randomize.servo_gain),
+            friction=friction,
+            pad_stiffness=max(variation["pad_stiffness"], self.randomize.pad_stiffness),
+        )
+        return replace(self, factors=LiftFactors(**parameters), randomize=randomize)
 
     # Reporting
 
