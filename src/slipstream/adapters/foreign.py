@@ -315,7 +315,7 @@ def foreign_pilot(task: AnyTask, act: Act | HostPolicy) -> Pilot:
     spec = task.spec
     held = spec.image_shape is not None and spec.image_interval > 1
 
-    def encode(policy: None, states: AnyState, images: Array | None) -> Any:
+    def encode(policy: None, states: AnyState, images: Array | None = None) -> Any:
         if not isinstance(task, CameraTask) or not spec.image_shape:
             return None
         return jax.vmap(task.image)(states) if images is None else images

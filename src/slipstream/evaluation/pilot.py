@@ -29,7 +29,7 @@ class Pilot:
     The policy is an argument, so one compiled program serves all policies of a shape.
     """
 
-    encode: Callable[[Any, Any, Any], Any]
+    encode: Callable[..., Any]
     """image features by policy, states, and images if a plant has rendered them; None without a camera"""
     act: Callable[[Any, Any, Any, Any, Any], Any]
     """actions and memory by policy, states, memory, image features, and the age of the image"""
@@ -53,7 +53,7 @@ def trained_pilot(task: AnyTask, policy: Policy) -> Pilot:
     """A policy, without exploring."""
     spec = task.spec
 
-    def encode(policy: Policy, states: AnyState, images: Array | None) -> Any:
+    def encode(policy: Policy, states: AnyState, images: Array | None = None) -> Any:
         if not isinstance(task, CameraTask) or not isinstance(policy, ImagePolicy) or not spec.image_shape:
             return None
         return policy.encode(jax.vmap(task.image)(states) if images is None else images)
