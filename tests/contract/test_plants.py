@@ -149,3 +149,9 @@ def test_a_task_without_quadrotors_is_adapted_or_refused_in_words(flight):
     else:
         with pytest.raises(PlantError, match="quadrotors|one drone"):
             flight.plant.adapt(task)
+
+
+@pytest.mark.parametrize("name", [name for name in PLANTS if name != "mujoco"])
+def test_only_mujoco_has_a_renderer_of_its_own(name):
+    with pytest.raises(ValueError, match="--plant mujoco"):
+        PLANTS[name](PlantSettings(camera="gl"))

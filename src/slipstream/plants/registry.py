@@ -13,9 +13,13 @@ from .px4 import Px4Plant
 from .settings import PlantSettings
 
 
-def make_fast(settings: PlantSettings) -> Plant:
+def require_own_camera(settings: PlantSettings) -> None:
     if settings.camera != "ours":
         raise ValueError("--camera gl is MuJoCo's renderer: use it with --plant mujoco")
+
+
+def make_fast(settings: PlantSettings) -> Plant:
+    require_own_camera(settings)
     return FastPlant()
 
 
@@ -25,10 +29,12 @@ def make_mujoco(settings: PlantSettings) -> Plant:
 
 
 def make_betaflight(settings: PlantSettings) -> Plant:
+    require_own_camera(settings)
     return BetaflightPlant(settings.betaflight)
 
 
 def make_px4(settings: PlantSettings) -> Plant:
+    require_own_camera(settings)
     return Px4Plant(settings.px4, settings.instances, settings.first_instance, state_estimate=settings.state_estimate)
 
 
