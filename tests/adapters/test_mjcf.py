@@ -222,7 +222,7 @@ def test_one_call_steps_all_worlds_of_a_device_and_nothing_else_crosses(task, mo
     mesh = device.mesh(2)
     program = jax.jit(jax.shard_map(play, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False))
     worlds = jax.device_put(jnp.arange(8), jax.sharding.NamedSharding(mesh, spec))
-    program(worlds)
+    jax.block_until_ready(program(worlds))  # its calls are made while it runs, not when it is called
     calls.clear()
     with jax.transfer_guard("disallow"):
         many = jax.block_until_ready(program(worlds))

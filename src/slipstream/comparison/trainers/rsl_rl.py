@@ -26,9 +26,11 @@ def train(work: Work, meter: Meter) -> None:
         "obs_normalization": work.normalize_observations,
     }  # fmt: skip
     spread = {"init_std": work.init_std} if isinstance(space, Box) else {}
+    # It is the one of the others whose PPO takes what only a critic observes without a network of a kind of its own.
+    critic = ["policy", "critic"] if env.task.spec.privileged_size else ["policy"]
     cfg: dict[str, Any] = {
         "num_steps_per_env": work.rollout_length, "save_interval": 10**9, "check_for_nan": False,
-        "obs_groups": {"actor": ["policy"], "critic": ["policy"]},
+        "obs_groups": {"actor": ["policy"], "critic": critic},
         "actor": network | {"distribution_cfg": env.distribution_cfg | spread}, "critic": network,
         "algorithm": {
             "class_name": "PPO", "num_learning_epochs": work.epochs, "num_mini_batches": work.minibatches,
